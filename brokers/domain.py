@@ -1,0 +1,148 @@
+"""The nouns of the broker as plain values: what a request asks and what an answer says.
+
+Nothing here decides anything or speaks to anyone; `services/` takes the requests and
+returns the answers, `api/` turns bytes into the former and the latter into bytes.
+Times are aware UTC datetimes or seconds (`_s`), sizes are bytes (`_bytes`).
+
+Imports nothing of ours. Used by every part of the broker.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+DEFAULT_TENANT = UUID("00000000-0000-0000-0000-000000000001")
+DEFAULT_PARTITION = "Default"
+QUEUE_MODE = "__QUEUE_MODE__"
+NIL_ID = "00000000-0000-0000-0000-000000000000"
+
+
+@dataclass(slots=True)
+class PushItem:
+    """One message to store. `payload` is the producer's JSON value, byte for byte."""
+
+    queue: str
+    partition: str
+    payload: bytes
+    transaction_id: str | None
+    trace_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushRequest:
+    tenant: UUID
+    items: list[PushItem]
+    producer_sub: str | None = None
+
+
+class PushOutcome(NamedTuple):
+    """What became of one item: queued | duplicate | buffered | failed."""
+
+    status: str
+    message_id: str
+    transaction_id: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopRequest:
+    """One pop. `queue` None is discovery by namespace/task; None elsewhere is "not sent"."""
+
+    tenant: UUID
+    queue: str | None
+    partition: str | None = None
+    namespace: str = ""
+    task: str = ""
+    group: str = QUEUE_MODE
+    batch: int | None = None
+    partitions: int | None = None
+    auto_ack: bool = False
+    wait: bool = False
+    timeout_s: float = 30.0
+    lease_s: int | None = None
+    subscription_mode: str | None = None
+    subscription_from: str | None = None
+    conflation: bool = False
+    autopilot: bool = False
+
+
+@dataclass(slots=True)
+class PopResult:
+    """Messages under one lease, each rendered as its complete JSON object."""
+
+    messages: list[bytes]
+    queue: str
+    group: str
+    partition: str = ""
+    partition_id: str = ""
+    lease_id: str = ""
+    partitions_claimed: int = 0
+    conflation: bool = False
+    conflation_conflict: bool = False
+    paused: bool = False
+    autopilot: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Ack:
+    """One acknowledgment as sent; `status` None is completed."""
+
+    transaction_id: str
+    partition_id: str
+    group: str = QUEUE_MODE
+    lease_id: str | None = None
+    status: str | None = None
+    error: str | None = None
+
+
+class AckOutcome(NamedTuple):
+    transaction_id: str
+    success: bool
+    error: str | None = None
+    lease_released: bool = False
+    dlq: bool = False
+    noop: bool = False
+    conflated: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseExtension:
+    renewed: int
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionRequest:
+    """Pushes and acks in the flat order of the request: all or nothing.
+
+    `mentions_lease` is true when an operation or `required_leases` named any lease.
+    """
+
+    tenant: UUID
+    operations: list[PushItem | Ack]
+    required_leases: list[str]
+    mentions_lease: bool = False
+    producer_sub: str | None = None
+
+
+class OperationResult(NamedTuple):
+    type: str
+    success: bool
+    transaction_id: str
+    message_id: str | None = None
+    queue: str | None = None
+    duplicate: bool = False
+    error: str | None = None
+    dlq: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionResult:
+    """`reason` and `error` are set on a rollback, and `results` is empty then."""
+
+    transaction_id: str
+    success: bool
+    results: list[OperationResult]
+    reason: str | None = None
+    error: str | None = None

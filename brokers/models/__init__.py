@@ -1,0 +1,26 @@
+"""The tables, mapped for the admin and the management API; no behaviour lives here.
+
+Hot paths never touch these classes: they call the procedures in `sql/procedures/`.
+
+Imports nothing of ours.
+"""
+
+from brokers.models.consumers import Cursor, DeadLetter, Group, Wake
+from brokers.models.log import Partition, Queue, Segment, Transaction
+from brokers.models.system import Lease, QueueCounter, Reclaim, System, TransactionSlot
+
+__all__ = [
+    "Cursor",
+    "DeadLetter",
+    "Group",
+    "Lease",
+    "Partition",
+    "Queue",
+    "QueueCounter",
+    "Reclaim",
+    "Segment",
+    "System",
+    "Transaction",
+    "TransactionSlot",
+    "Wake",
+]

@@ -1,0 +1,80 @@
+"""What the brokers keep for themselves: flags, schedules, slots, counters, leftovers.
+
+Imports models/log.py. Used by models/__init__.py.
+"""
+
+from django.db import models
+from django.db.models.functions import Now
+
+from brokers.models.log import Queue
+
+
+class System(models.Model):
+    """A named switch or value of the whole cell (maintenance flags, checksums)."""
+
+    key = models.TextField(primary_key=True)
+    value = models.JSONField()
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "queen_system"
+
+
+class Lease(models.Model):
+    """The schedule of one leader task, and who holds it."""
+
+    task = models.TextField(primary_key=True)
+    enabled = models.BooleanField(db_default=True)
+    next_due_at = models.DateTimeField(db_default=Now())
+    holder = models.TextField(null=True)
+    held_until = models.DateTimeField(null=True)
+    fencing_token = models.BigIntegerField(db_default=0)
+
+    class Meta:
+        db_table = "queen_lease"
+
+
+class TransactionSlot(models.Model):
+    """A time slot of queen_txn: which period was last cleared out of it."""
+
+    slot = models.SmallIntegerField(primary_key=True)
+    txn_class = models.SmallIntegerField()
+    span_s = models.BigIntegerField()
+    cleared_period = models.BigIntegerField(db_default=0)
+
+    class Meta:
+        db_table = "queen_txn_slot"
+
+
+class QueueCounter(models.Model):
+    """What one broker counted for one queue in one minute; statistics read these."""
+
+    pk = models.CompositePrimaryKey("bucket", "queue_id", "server_id")
+    bucket = models.DateTimeField()
+    queue = models.ForeignKey(
+        Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    server_id = models.TextField()
+    push_requests = models.BigIntegerField(db_default=0)
+    push_messages = models.BigIntegerField(db_default=0)
+    pop_requests = models.BigIntegerField(db_default=0)
+    pop_messages = models.BigIntegerField(db_default=0)
+    pop_empty = models.BigIntegerField(db_default=0)
+    ack_success = models.BigIntegerField(db_default=0)
+    ack_failed = models.BigIntegerField(db_default=0)
+    transactions = models.BigIntegerField(db_default=0)
+    conflated = models.BigIntegerField(db_default=0)
+    dead_letters = models.BigIntegerField(db_default=0)
+
+    class Meta:
+        db_table = "queen_queue_counter"
+
+
+class Reclaim(models.Model):
+    """A partition whose queue was deleted: its rows are removed behind it in bounded steps."""
+
+    partition_id = models.BigIntegerField(primary_key=True)
+    deleted_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "queen_reclaim"

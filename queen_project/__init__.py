@@ -1,0 +1,1 @@
+"""The Django project around the broker: configuration, settings, entry points, local PostgreSQL."""
