@@ -1,0 +1,339 @@
+"""Settings of the broker: what can be tuned, its unit, its default, its bounds.
+
+Each dataclass belongs to one part and is the only thing that part sees of the
+configuration. queen_project/config.py fills them from the environment, once, at
+start; nothing here reads the environment.
+
+`low` and `high` are bounds whose breach stops the start; `floor` is where a smaller
+number is silently raised to, as operators of Queen MQ expect it.
+
+Imports nothing of ours. Used by everything that can be tuned.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+INT_MAX = 2_147_483_647
+BODY_BYTES_CEILING = 1_073_741_824
+
+
+class ConfigError(Exception):
+    """Every problem found, so that one restart is enough to fix them all."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = list(problems)
+
+
+def setting(
+    *env: str,
+    default: Any,
+    low: float | None = None,
+    high: float | None = None,
+    floor: float | None = None,
+    choices: Sequence[str] = (),
+    parse: Callable[[str], Any] | None = None,
+    secret: bool = False,
+) -> Any:
+    """A dataclass field that knows its environment names (the first one set wins) and bounds."""
+    metadata = {
+        "env": env,
+        "low": low,
+        "high": high,
+        "floor": floor,
+        "choices": tuple(choices),
+        "parse": parse,
+        "secret": secret,
+    }
+    return field(default=default, metadata=metadata)
+
+
+def ports(text: str) -> tuple[int, ...]:
+    """`5432` or `5432,5433`: one port for all hosts of PG_HOST, or one for each."""
+    numbers = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and 0 < int(part) < 65536 for part in numbers):
+        raise ValueError("is not a port, or a list of ports")
+    return tuple(int(part) for part in numbers)
+
+
+LOG_LEVELS = {
+    "trace": "DEBUG",
+    "debug": "DEBUG",
+    "info": "INFO",
+    "warn": "WARNING",
+    "warning": "WARNING",
+    "error": "ERROR",
+    "off": "CRITICAL",
+}
+
+
+def log_levels(text: str) -> tuple[tuple[str, str], ...]:
+    """`info,queen::pop=debug` as (logger, level) pairs; the logger "" is the root.
+
+    `queen::pop` names the service pop, `queen` all of the broker; any other target is
+    a logger's own name.
+    """
+    levels: dict[str, str] = {}
+    for directive in filter(None, (part.strip() for part in text.split(","))):
+        target, equals, level = directive.rpartition("=")
+        if level.strip().lower() not in LOG_LEVELS:
+            raise ValueError("is not a log filter such as info,queen::pop=debug")
+        name = target.strip().replace("queen::", "brokers.services.", 1).replace("::", ".")
+        levels["brokers" if name == "queen" else name] = LOG_LEVELS[level.strip().lower()]
+    return tuple(levels.items())
+
+
+def subscription_mode(text: str) -> str:
+    """`new-only` is another name of `new`."""
+    mode = text.strip().lower()
+    if mode not in ("new", "new-only", "all"):
+        raise ValueError("is neither new nor all")
+    return "all" if mode == "all" else "new"
+
+
+def hosts(text: str) -> tuple[str, ...]:
+    """`pg1,pg2`, or the directory of a Unix socket."""
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
+        raise ValueError("holds an empty host name")
+    return names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """The HTTP listener. The drain grace bounds how long a stop waits for requests in flight."""
+
+    port: int = setting("PORT", default=6632, low=0, high=65535)
+    bind_addr: str = setting("QUEEN_BIND_ADDR", default="0.0.0.0")
+    server_id: str = setting("QUEEN_SERVER_ID", default="")
+    body_bytes_max: int = setting(
+        "QUEEN_MAX_BODY_BYTES", default=67_108_864, floor=1, high=BODY_BYTES_CEILING
+    )
+    apply_schema: bool = setting("QUEEN_APPLY_SCHEMA", default=True)
+    keep_alive_s: int = setting("QUEEN_KEEP_ALIVE_S", default=75, low=1, high=3600)
+    drain_s: float = setting("QUEEN_DRAIN_S", default=20.0, low=0.0, high=600.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresConfig:
+    """Where PostgreSQL is. No host means the embedded one; config.py fills in its socket.
+
+    `parameters` is what psycopg connects with. Several hosts mean that the one which
+    accepts writes is looked for, so that a promoted standby is found.
+    """
+
+    hosts: tuple[str, ...] = setting("PG_HOST", default=(), parse=hosts)
+    ports: tuple[int, ...] = setting("PG_PORT", default=(5432,), parse=ports)
+    user: str = setting("PG_USER", default="postgres")
+    password: str = setting("PG_PASSWORD", default="postgres", secret=True)
+    database: str = setting("PG_DATABASE", "PG_DB", default="postgres")
+    use_ssl: bool = setting("PG_USE_SSL", default=False)
+    ssl_reject_unauthorized: bool = setting("PG_SSL_REJECT_UNAUTHORIZED", default=True)
+    ssl_root_cert: str = setting("PG_SSL_ROOT_CERT", default="", secret=True)
+    pool_size: int = setting("DB_POOL_SIZE", default=24, low=2, high=10_000)
+    stmt_timeout_ms: int = setting("QUEEN_STMT_TIMEOUT_MS", default=30_000, floor=1, high=INT_MAX)
+    connect_timeout_s: int = setting("QUEEN_CONNECT_TIMEOUT_S", default=5, low=2, high=300)
+    prepare: bool = setting("QUEEN_PREPARE_STATEMENTS", default=True)
+
+    embedded: bool = False
+    ssl_trust_file: str = ""
+
+    @property
+    def ssl_trust(self) -> str:
+        """What a certificate is checked against, in the words that tooling reads."""
+        if not self.use_ssl:
+            return "plaintext"
+        if self.ssl_root_cert:
+            return "supplied-ca"
+        return "webpki-roots" if self.ssl_reject_unauthorized else "accept-any"
+
+    def parameters(self, *, application_name: str = "", database: str = "") -> dict[str, Any]:
+        """libpq connection parameters, for psycopg.connect(**...) and for the pools."""
+        parameters: dict[str, Any] = {
+            "host": ",".join(self.hosts),
+            "port": ",".join(str(port) for port in self.ports),
+            "user": self.user,
+            "password": self.password,
+            "dbname": database or self.database,
+            "connect_timeout": self.connect_timeout_s,
+            "client_encoding": "UTF8",
+            "sslmode": "disable",
+            # A peer that vanished without a word must not hold a call for minutes.
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 20_000,
+        }
+        if application_name:
+            parameters["application_name"] = application_name
+        if len(self.hosts) > 1:
+            parameters["target_session_attrs"] = "read-write"
+        if self.ssl_trust == "accept-any":
+            parameters["sslmode"] = "require"
+        elif self.ssl_trust != "plaintext":
+            parameters["sslmode"] = "verify-full"
+            parameters["sslrootcert"] = self.ssl_trust_file
+        return parameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushConfig:
+    """The combiner. A call is bounded, so that one huge request delays its neighbours by one
+    bounded call and not more."""
+
+    busy_ms: int = setting("QUEEN_PUSH_BUSY_MS", default=5000, floor=1, high=600_000)
+    call_items_max: int = setting("QUEEN_PUSH_CALL_ITEMS_MAX", default=5000, low=1, high=100_000)
+    call_bytes_max: int = setting(
+        "QUEEN_PUSH_CALL_BYTES_MAX", default=8_388_608, low=1024, high=268_435_456
+    )
+    waiting_bytes_max: int = setting(
+        "QUEEN_PUSH_WAITING_BYTES_MAX", default=536_870_912, low=1_048_576, high=2**40
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopConfig:
+    """Long polling. A longer poll_ms trades idle queries for the delay after a lost hint."""
+
+    subscription_mode: str = setting(
+        "DEFAULT_SUBSCRIPTION_MODE", default="new", parse=subscription_mode
+    )
+    timeout_ms: int = setting(
+        "DEFAULT_TIMEOUT", "POP_DEFAULT_TIMEOUT_MS", default=30_000, floor=1, high=INT_MAX
+    )
+    poll_ms: int = setting("POP_WAIT_MAX_INTERVAL_MS", default=1000, floor=1, high=60_000)
+    seats_max: int = setting("QUEEN_POP_SEATS_MAX", default=20_000, low=1, high=1_000_000)
+    autopilot: str = setting("QUEEN_POP_AUTOPILOT", default="on", choices=("on", "shadow", "off"))
+    autopilot_batch: int = setting("QUEEN_POP_AUTOPILOT_BATCH", default=100, low=1, high=10_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckConfig:
+    """The ack registry: a bounded memory of what a pop handed out."""
+
+    registry_mb: int = setting("QUEEN_ACK_REGISTRY_MB", default=64, floor=1, high=65_536)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotlistConfig:
+    """The ready ring: which partitions probably have work, and how often that is re-read."""
+
+    window_batch: int = setting("QUEEN_HOTLIST_WINDOW_BATCH", default=100, floor=1, high=INT_MAX)
+    reseed_ms: int = setting("QUEEN_HOTLIST_RESEED_MS", default=30_000, floor=1, high=INT_MAX)
+    reseed_full_ms: int = setting(
+        "QUEEN_HOTLIST_RESEED_FULL_MS", default=300_000, floor=1, high=INT_MAX
+    )
+    idle_sweep_ms: int = setting(
+        "QUEEN_HOTLIST_IDLE_SWEEP_MS", default=300_000, floor=1, high=INT_MAX
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionConfig:
+    """Write transactions in flight. Zero means: derived from the pool (see config.py)."""
+
+    init: int = setting("QUEEN_ADMISSION_INIT", default=0, floor=0, high=10_000)
+    min: int = setting("QUEEN_ADMISSION_MIN", default=4, floor=1, high=10_000)
+    max: int = setting("QUEEN_ADMISSION_MAX", default=0, floor=0, high=10_000)
+    pool_reserve: int = setting("QUEEN_ADMISSION_POOL_RESERVE", default=0, floor=0, high=10_000)
+    nosync_budget: int = setting("QUEEN_ADMISSION_NOSYNC_BUDGET", default=0, floor=0, high=10_000)
+    share_push: float = setting("QUEEN_ADMISSION_SHARE_PUSH", default=0.25, low=0.0, high=1.0)
+    share_pop: float = setting("QUEEN_ADMISSION_SHARE_POP", default=0.40, low=0.0, high=1.0)
+    share_ack: float = setting("QUEEN_ADMISSION_SHARE_ACK", default=0.30, low=0.0, high=1.0)
+    share_maint: float = setting("QUEEN_ADMISSION_SHARE_MAINT", default=0.05, low=0.0, high=1.0)
+    tick_ms: int = setting("QUEEN_ADMISSION_TICK_MS", default=500, floor=1, high=600_000)
+    train_gap_us: int = setting(
+        "QUEEN_ADMISSION_TRAIN_GAP_US", default=300, floor=1, high=1_000_000
+    )
+    trace: bool = setting("QUEEN_ADMISSION_TRACE", default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsConfig:
+    """Chores that no request asks for, and how long transaction ids are remembered at least."""
+
+    txn_floor_s: int = setting("QUEEN_TXN_FLOOR_S", default=900, floor=1, high=INT_MAX)
+    cache_refresh_ms: int = setting(
+        "QUEEN_CACHE_REFRESH_INTERVAL_MS", default=60_000, floor=1, high=INT_MAX
+    )
+    retention_interval_ms: int = setting(
+        "RETENTION_INTERVAL", default=5000, floor=1, high=INT_MAX
+    )
+    retention_batch_size: int = setting(
+        "RETENTION_BATCH_SIZE", default=1000, floor=1, high=1_000_000
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthConfig:
+    """Authentication. Switching it on is refused until there is code that enforces it."""
+
+    jwt_enabled: bool = setting("JWT_ENABLED", default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenancyConfig:
+    """Whether `x-queen-tenant` is read. Only a trusted proxy may set that header."""
+
+    header: bool = setting("QUEEN_TENANCY_HEADER", default=False)
+    trusted_proxy: bool = setting("QUEEN_KV_TRUSTED_PROXY", default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathsConfig:
+    """Everything that is written on this host lies under the data directory."""
+
+    data_dir: Path = setting("QUEEN_DATA_DIR", default=Path(".queen"), parse=Path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggingConfig:
+    """`levels` comes from a filter such as `info,queen::pop=debug`: (logger, level) each."""
+
+    levels: tuple[tuple[str, str], ...] = setting(
+        "RUST_LOG", "LOG_LEVEL", default=(("", "INFO"),), parse=log_levels
+    )
+    json: bool = setting("QUEEN_LOG_JSON", default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The whole configuration, one attribute a part."""
+
+    server: ServerConfig = ServerConfig()
+    postgres: PostgresConfig = PostgresConfig()
+    push: PushConfig = PushConfig()
+    pop: PopConfig = PopConfig()
+    ack: AckConfig = AckConfig()
+    hotlist: HotlistConfig = HotlistConfig()
+    admission: AdmissionConfig = AdmissionConfig()
+    jobs: JobsConfig = JobsConfig()
+    auth: AuthConfig = AuthConfig()
+    tenancy: TenancyConfig = TenancyConfig()
+    paths: PathsConfig = PathsConfig()
+    logging: LoggingConfig = LoggingConfig()
+
+    def describe(self) -> dict[str, dict[str, str]]:
+        """Every resolved value by part and environment name, secrets only by their length."""
+        return {
+            part.name: {
+                one.metadata["env"][0]: _shown(one.metadata, getattr(values, one.name))
+                for one in fields(values)
+                if one.metadata
+            }
+            for part in fields(self)
+            for values in [getattr(self, part.name)]
+        }
+
+
+def _shown(metadata: Mapping[str, Any], value: Any) -> str:
+    if metadata["secret"]:
+        return f"<set:{len(value)} chars>" if value else "<unset>"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        items = ("=".join(filter(None, i)) if isinstance(i, tuple) else str(i) for i in value)
+        value = ",".join(items)
+    return str(value) if value != "" else "<unset>"
