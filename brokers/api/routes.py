@@ -1,0 +1,209 @@
+"""The route table: every route as data, and the router that finds one by raw path.
+
+Routing goes by the path as it stood on the wire. It is split at its slashes first and
+each parameter is percent-decoded once afterwards, so `a%2Fb` is one name and never two
+segments, and two different names never meet at one address. An empty segment is a legal
+parameter: the empty string is a legal queue name. Static segments win over parameters.
+
+A route states its access level and whether it belongs to a tenant; one without them
+cannot be written down.
+
+Imports errors. Used by door.py, auth.py, urls.py.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from brokers.errors import MethodNotAllowed, NoSuchRoute, RequestError
+
+SEGMENTS_MAX = 64
+
+
+class Level(StrEnum):
+    """Who may call. A set of roles and not a ladder: write-only may not read."""
+
+    PUBLIC = "public"
+    READ_ONLY = "read-only"
+    WRITE_ONLY = "write-only"
+    READ_WRITE = "read-write"
+    ADMIN = "admin"
+
+
+class Kind(StrEnum):
+    """Which side of the door answers: a raw handler in hot.py, or a DRF view."""
+
+    HOT = "hot"
+    DRF = "drf"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`:name` in a template is one segment, `*name` is all that is left, slashes included."""
+
+    method: str
+    template: str
+    level: Level
+    kind: Kind
+    handler: str
+    tenant: bool = True
+    head: bool = field(default=False, kw_only=True)
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.template}"
+
+
+class Match(NamedTuple):
+    route: Route
+    params: dict[str, str]
+
+
+HOT, DRF = Kind.HOT, Kind.DRF
+PUBLIC, READ, WRITE = Level.PUBLIC, Level.READ_ONLY, Level.WRITE_ONLY
+READ_WRITE, ADMIN = Level.READ_WRITE, Level.ADMIN
+
+_POP = "/api/v1/pop"
+_QUEUES = "/api/v1/resources/queues"
+
+# A HEAD is a GET without its body where a GET changes nothing (`head`). It is never a pop:
+# that would claim messages and throw them away.
+ROUTES: tuple[Route, ...] = (
+    Route("POST", "/api/v1/push", WRITE, HOT, "push"),
+    Route("GET", _POP, READ_WRITE, HOT, "pop_discovery"),
+    Route("GET", f"{_POP}/queue/:queue", READ_WRITE, HOT, "pop_queue"),
+    Route("GET", f"{_POP}/queue/:queue/partition/:partition", READ_WRITE, HOT, "pop_partition"),
+    Route("POST", "/api/v1/ack", READ_WRITE, HOT, "ack"),
+    Route("POST", "/api/v1/ack/batch", READ_WRITE, HOT, "ack_batch"),
+    Route("POST", "/api/v1/transaction", READ_WRITE, HOT, "transaction"),
+    Route("POST", "/api/v1/lease/:leaseId/extend", READ_WRITE, HOT, "lease_extend"),
+    Route("POST", "/api/v1/configure", READ_WRITE, DRF, "configure"),
+    Route("GET", _QUEUES, READ, DRF, "queue_list", head=True),
+    Route("GET", f"{_QUEUES}/:queue", READ, DRF, "queue_detail", head=True),
+    Route("GET", f"{_QUEUES}/:queue/depth", READ, DRF, "queue_depth", head=True),
+    Route("DELETE", f"{_QUEUES}/:queue", ADMIN, DRF, "queue_delete"),
+    Route("GET", "/api/v1/dlq", READ, DRF, "dlq_list", head=True),
+    Route("DELETE", "/api/v1/dlq", ADMIN, DRF, "dlq_purge"),
+    Route("POST", "/api/v1/dlq/:id/replay", READ_WRITE, DRF, "dlq_replay"),
+    Route(
+        "POST",
+        "/api/v1/messages/:partitionId/:transactionId/retry",
+        READ_WRITE,
+        DRF,
+        "message_retry",
+    ),
+    Route("GET", "/health", PUBLIC, HOT, "health", False, head=True),
+    Route("GET", "/status", READ, HOT, "status", False, head=True),
+    Route("GET", "/livez", PUBLIC, HOT, "livez", False, head=True),
+    Route("GET", "/readyz", PUBLIC, HOT, "readyz", False, head=True),
+    Route("GET", "/metrics/prometheus", PUBLIC, HOT, "prometheus", False, head=True),
+)
+
+
+class _Node:
+    """One position in the tree of templates."""
+
+    __slots__ = ("children", "parameter", "rest", "routes")
+
+    def __init__(self) -> None:
+        self.children: dict[bytes, _Node] = {}
+        self.parameter: _Node | None = None
+        self.rest: _Node | None = None
+        self.routes: dict[str, tuple[Route, tuple[str, ...]]] = {}
+
+
+class Router:
+    """Finds the route of a (method, raw path); built once from the table."""
+
+    def __init__(self, routes: Iterable[Route] = ROUTES) -> None:
+        self._root = _Node()
+        self._static: dict[tuple[str, bytes], Match] = {}
+        for route in routes:
+            self._add(route)
+
+    def find(self, method: str, raw_path: bytes) -> Match:
+        """The route, with its parameters decoded. Raises what a wrong address deserves."""
+        # The one dict serves every request without parameters; its Match is shared, so
+        # its params stay empty.
+        match = self._static.get((method, raw_path))
+        if match is not None:
+            return match
+        raw_path = raw_path.partition(b"?")[0]
+        segments = raw_path.split(b"/", SEGMENTS_MAX)
+        allowed: dict[str, None] = {}
+        found = _descend(self._root, segments, 1, (), method, allowed)
+        if found is None:
+            if allowed:
+                raise MethodNotAllowed(tuple(sorted(allowed)))
+            raise NoSuchRoute
+        route, names, values = found
+        pairs = zip(names, values, strict=True)
+        return Match(route, {name: _decoded(name, raw) for name, raw in pairs})
+
+    def _add(self, route: Route) -> None:
+        node, names = self._root, []
+        for segment in route.template.split("/")[1:]:
+            if segment.startswith(":"):
+                names.append(segment[1:])
+                node.parameter = node.parameter or _Node()
+                node = node.parameter
+            elif segment.startswith("*"):
+                names.append(segment[1:])
+                node.rest = node.rest or _Node()
+                node = node.rest
+            else:
+                node = node.children.setdefault(segment.encode(), _Node())
+        for method in (route.method, "HEAD") if route.head else (route.method,):
+            assert method not in node.routes, f"two routes at one address: {route.name}"
+            node.routes[method] = (route, tuple(names))
+            if not names:
+                self._static[method, route.template.encode()] = Match(route, {})
+
+
+def _descend(
+    node: _Node,
+    segments: list[bytes],
+    position: int,
+    values: tuple[bytes, ...],
+    method: str,
+    allowed: dict[str, None],
+) -> tuple[Route, tuple[str, ...], tuple[bytes, ...]] | None:
+    """Static first, then one parameter, then the rest; a branch without the method is left.
+
+    So `DELETE /groups/lagging` reaches the group of that name although `GET` there is a
+    route of its own. The depth is bounded by the templates, not by the path.
+    """
+    if position == len(segments):
+        here = node.routes.get(method)
+        if here is not None:
+            return *here, values
+        allowed.update(dict.fromkeys(node.routes))
+        return None
+    segment = segments[position]
+    child = node.children.get(segment)
+    if child is not None:
+        found = _descend(child, segments, position + 1, values, method, allowed)
+        if found is not None:
+            return found
+    if node.parameter is not None:
+        found = _descend(
+            node.parameter, segments, position + 1, (*values, segment), method, allowed
+        )
+        if found is not None:
+            return found
+    if node.rest is not None:
+        rest = b"/".join(segments[position:])
+        return _descend(node.rest, [], 0, (*values, rest), method, allowed)
+    return None
+
+
+def _decoded(name: str, raw: bytes) -> str:
+    try:
+        text = unquote_to_bytes(raw).decode("utf-8") if b"%" in raw else raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise RequestError(f"{name} in the path is not UTF-8") from None
+    if "\x00" in text:
+        raise RequestError(f"{name} must not contain NUL")
+    return text
