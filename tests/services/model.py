@@ -81,8 +81,10 @@ class Cursor:
     deliveries: set[int] = field(default_factory=lambda: {0})
     # What may have been charged: (offset, count).
     charges: set[tuple[int, int]] = field(default_factory=lambda: {(-1, 0)})
-    # Leases that ended because their last message was completed.
+    # Leases that ended because their last message was completed, and the one of them that is
+    # still the last thing that happened here.
     finished_leases: set[str] = field(default_factory=set)
+    last_finished: str | None = None
     # Leases that ended in a way the contract does not name: a lease-less ack moved past them.
     overtaken_leases: set[str] = field(default_factory=set)
 
@@ -301,6 +303,7 @@ class Model:
             f" expected one of {allowed}"
         )
         cursor.popped = True
+        cursor.last_finished = None
         if auto_ack:
             cursor.committed = end
             cursor.lease = None
@@ -428,7 +431,7 @@ class Model:
         if lease_id in cursor.finished_leases and done:
             if meaning(mention.status) == "completed":
                 # Completed, and perhaps followed by another lease: then both readings hold.
-                success = None if cursor.lease is not None else True
+                success = True if lease_id == cursor.last_finished else None
                 return Verdict(success, noop=None, released=None)
             return Verdict(False, (INVALID_LEASE, ALREADY_COMMITTED))
         if lease_id in cursor.finished_leases:
@@ -526,6 +529,7 @@ class Model:
                 cursor.overtaken_leases.add(lease.id)
             else:
                 cursor.finished_leases.add(lease.id)
+                cursor.last_finished = lease.id
             cursor.lease = None
             if lease.live:
                 cursor.batch_completed()
