@@ -4,12 +4,19 @@
 import os
 import sys
 
+from queen_project.config import ConfigError
+
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "queen_project.settings")
     from django.core.management import execute_from_command_line
 
-    execute_from_command_line(sys.argv)
+    try:
+        execute_from_command_line(sys.argv)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"FATAL: {problem}", file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -11,3 +11,8 @@ class BrokersConfig(AppConfig):
     label = "brokers"
     verbose_name = "Brokers"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from brokers import checks
+
+        assert checks.database_settings  # importing it has registered it

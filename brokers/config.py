@@ -77,7 +77,7 @@ def log_levels(text: str) -> tuple[tuple[str, str], ...]:
     """
     levels: dict[str, str] = {}
     for directive in filter(None, (part.strip() for part in text.split(","))):
-        target, equals, level = directive.rpartition("=")
+        target, _, level = directive.rpartition("=")
         if level.strip().lower() not in LOG_LEVELS:
             raise ValueError("is not a log filter such as info,queen::pop=debug")
         name = target.strip().replace("queen::", "brokers.services.", 1).replace("::", ".")
@@ -258,9 +258,7 @@ class JobsConfig:
     cache_refresh_ms: int = setting(
         "QUEEN_CACHE_REFRESH_INTERVAL_MS", default=60_000, floor=1, high=INT_MAX
     )
-    retention_interval_ms: int = setting(
-        "RETENTION_INTERVAL", default=5000, floor=1, high=INT_MAX
-    )
+    retention_interval_ms: int = setting("RETENTION_INTERVAL", default=5000, floor=1, high=INT_MAX)
     retention_batch_size: int = setting(
         "RETENTION_BATCH_SIZE", default=1000, floor=1, high=1_000_000
     )
@@ -268,9 +266,13 @@ class JobsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthConfig:
-    """Authentication. Switching it on is refused until there is code that enforces it."""
+    """Authentication. Switching it on is refused until there is code that enforces it.
+
+    secret_key signs what Django signs; unset means one that is kept in the data directory.
+    """
 
     jwt_enabled: bool = setting("JWT_ENABLED", default=False)
+    secret_key: str = setting("QUEEN_SECRET_KEY", default="", secret=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,15 @@ from brokers.config import (
 )
 from queen_project import embedded_paths
 
-__all__ = ["PROJECT_DIR", "Config", "ConfigError", "for_listener", "from_environment", "load"]
+__all__ = [
+    "PROJECT_DIR",
+    "Config",
+    "ConfigError",
+    "for_listener",
+    "from_environment",
+    "load",
+    "warnings",
+]
 
 PROJECT_DIR = Path(__file__).resolve().parent.parent
 TRUE = ("true", "1", "yes", "on")
@@ -48,9 +56,7 @@ def from_environment(overrides: Mapping[str, str] | None = None) -> Config:
 def load(env: Mapping[str, str]) -> Config:
     """Build the whole configuration, or tell all that is wrong with it."""
     problems: list[str] = []
-    parts = {
-        part.name: _read_part(type(part.default), env, problems) for part in fields(Config)
-    }
+    parts = {part.name: _read_part(type(part.default), env, problems) for part in fields(Config)}
     paths = _resolve_paths(parts["paths"], env)
     config = Config(
         **{
@@ -158,7 +164,10 @@ def _resolve_server(server: ServerConfig, problems: list[str]) -> ServerConfig:
                 " the port goes into PORT"
             )
     server_id = server.server_id or _default_server_id(server.port)
-    if len(server_id.encode("utf-8", "replace")) > SERVER_ID_BYTES_MAX or not server_id.isprintable():
+    if (
+        len(server_id.encode("utf-8", "replace")) > SERVER_ID_BYTES_MAX
+        or not server_id.isprintable()
+    ):
         problems.append(
             f"QUEEN_SERVER_ID must be printable and at most {SERVER_ID_BYTES_MAX} bytes long"
         )
@@ -254,3 +263,28 @@ def _check_tenancy_and_auth(config: Config, problems: list[str]) -> None:
             "JWT_ENABLED is on but this release cannot check tokens yet; it refuses to start"
             " open to everybody under a setting that says otherwise"
         )
+
+
+def warnings(config: Config) -> list[str]:
+    """What is allowed but should not go unsaid."""
+    said: list[str] = []
+    server, postgres = config.server, config.postgres
+    if not config.auth.jwt_enabled and not _is_loopback(server.bind_addr):
+        said.append(
+            f"bound to {server.bind_addr} without authentication: whoever reaches port"
+            f" {server.port} can read, write and delete; bind 127.0.0.1 or firewall it"
+        )
+    if postgres.ssl_trust == "accept-any":
+        said.append("PG_SSL_REJECT_UNAUTHORIZED is off: encrypted, but to whom is not verified")
+    if postgres.ssl_trust == "supplied-ca" and not postgres.ssl_reject_unauthorized:
+        said.append("PG_SSL_ROOT_CERT is set, so PG_SSL_REJECT_UNAUTHORIZED=false has no effect")
+    if config.tenancy.header:
+        said.append("QUEEN_TENANCY_HEADER on, native tenant scoping ENABLED")
+    return said
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

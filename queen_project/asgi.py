@@ -1,0 +1,32 @@
+"""The ASGI application: Channels' router around the broker's door.
+
+URLRouter mounts one catch-all: it matches the decoded path, and names may hold slashes,
+so the door splits the raw path itself. Under `manage.py broker` the broker is open
+before the first request; under any other ASGI server the door opens one in the loop, and
+the embedded PostgreSQL is kept running from here.
+
+Imports brokers.api.door, embedded_supervisor. Named by settings.py and serving.py.
+"""
+
+import os
+
+from channels.routing import ProtocolTypeRouter, URLRouter
+from django.core.asgi import get_asgi_application
+from django.urls import re_path
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "queen_project.settings")
+django_application = get_asgi_application()
+
+from brokers.api.door import Door  # noqa: E402
+
+from brokers import runtime  # noqa: E402  (models can be imported only now)
+from queen_project import embedded_supervisor  # noqa: E402
+from queen_project.settings import QUEEN_CONFIG  # noqa: E402
+
+door = Door(django_application)
+application = ProtocolTypeRouter({"http": URLRouter([re_path(r"", door)])})
+
+if QUEEN_CONFIG.postgres.embedded and runtime.current() is None:
+    embedded_supervisor.Supervisor(
+        QUEEN_CONFIG.paths.data_dir, database=QUEEN_CONFIG.postgres.database
+    ).start()

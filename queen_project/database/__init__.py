@@ -1,0 +1,1 @@
+"""A Django database backend: PostgreSQL, started first if it is the embedded one."""

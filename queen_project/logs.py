@@ -1,0 +1,59 @@
+"""Logging: one line a record on stderr, in UTC, as text or as JSON.
+
+Imports brokers.config. Used by settings.py.
+"""
+
+import json
+import logging
+import time
+from typing import Any
+
+from brokers.config import LoggingConfig
+
+
+class TextFormatter(logging.Formatter):
+    converter = time.gmtime
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+
+class JsonFormatter(TextFormatter):
+    """ASCII only, so that no text that somebody sent us can break a line or an encoder."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def settings_for(config: LoggingConfig) -> dict[str, Any]:
+    """Django's LOGGING setting."""
+    levels = {"": "INFO", **dict(config.levels)}
+    formatter = JsonFormatter if config.json else TextFormatter
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "line": {
+                "()": f"{formatter.__module__}.{formatter.__qualname__}",
+                "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
+            }
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "root": {"handlers": ["stderr"], "level": levels.pop("")},
+        "loggers": {
+            "django": {"handlers": [], "propagate": True},
+            # A 4xx is the caller's business; Django would warn about each of them.
+            "django.request": {"level": "ERROR"},
+            "asyncio": {"level": "WARNING"},
+            "uvicorn": {"level": "WARNING"},
+            "daphne": {"level": "WARNING"},
+            **{name: {"level": level} for name, level in levels.items()},
+        },
+    }

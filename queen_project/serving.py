@@ -1,0 +1,147 @@
+"""One broker and one HTTP server in one event loop, from the first look to the clean stop.
+
+Stations of a stop: signal -> stop accepting -> answer parked pops -> let requests in
+flight finish (bounded) -> stop the broker -> go. A second signal goes at once: a deploy
+is a crash that we are built for.
+
+Imports serving_uvicorn and serving_daphne (only the one in use), brokers.runtime.
+Used by the broker command.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from brokers.config import Config
+
+logger = logging.getLogger(__name__)
+
+SERVERS = ("uvicorn", "daphne")
+BACKLOG = 2048
+STOP_TIMEOUT_S = 30.0
+EXIT_FAST = 1
+
+
+class ListenError(Exception):
+    """The listener cannot be had; the text names address and reason."""
+
+
+class Front(Protocol):
+    """An HTTP server on our socket, in our loop, with our signal handling."""
+
+    async def open(self) -> None: ...
+
+    async def wait_closed(self) -> None:
+        """Return when the server has ended by itself, which it should not."""
+
+    def stop_accepting(self) -> None: ...
+
+    async def finish(self) -> None:
+        """Wait for the requests in flight, bounded; then close what is left."""
+
+
+def bind(config: Config) -> socket.socket:
+    """Bind and listen at once, so that a taken port is known before anything is started."""
+    address, port = config.server.bind_addr, config.server.port
+    try:
+        family, _, _, _, where = socket.getaddrinfo(
+            address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(where)
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise ListenError(f"cannot listen on {address} port {port}: {error.strerror}") from error
+    listener.setblocking(False)
+    return listener
+
+
+def run(config: Config, listener: socket.socket, *, server: str, ready: Callable[[], None]) -> None:
+    """Serve until a signal; `ready` is called once requests are taken."""
+    with asyncio.Runner(loop_factory=_loop_factory(server)) as runner:
+        runner.run(_serve(config, listener, server=server, ready=ready))
+
+
+async def _serve(
+    config: Config, listener: socket.socket, *, server: str, ready: Callable[[], None]
+) -> None:
+    from brokers import runtime
+    from queen_project.asgi import application
+
+    stopping = _stop_on_signals()
+    broker = runtime.Broker(config)
+    runtime.set_current(broker)
+    await broker.start()
+    front = _front(server, application, listener, config)
+    await front.open()
+    ready()
+
+    closed = asyncio.create_task(front.wait_closed())
+    asked = asyncio.create_task(stopping.wait())
+    await asyncio.wait([closed, asked], return_when=asyncio.FIRST_COMPLETED)
+    logger.info("stopping: no new connections, waiting for the requests in flight")
+
+    front.stop_accepting()
+    await _bounded(broker.drain(), "drain", config.server.drain_s + 1)
+    await _bounded(front.finish(), "the HTTP server", config.server.drain_s + 5)
+    await _bounded(broker.stop(), "the broker", STOP_TIMEOUT_S)
+    for task in (closed, asked):
+        task.cancel()
+    logger.info("stopped")
+
+
+async def _bounded(step: Any, name: str, timeout_s: float) -> None:
+    """A step of the stop that hangs or fails must not keep the next one from its turn."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await step
+    except TimeoutError:
+        logger.error("%s did not stop within %.0f s", name, timeout_s)
+    except Exception:
+        logger.exception("%s failed to stop", name)
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stopping = asyncio.Event()
+
+    def on_signal() -> None:
+        if stopping.is_set():
+            logger.warning("second signal: going at once")
+            os._exit(EXIT_FAST)
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, on_signal)
+    return stopping
+
+
+def _loop_factory(server: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if server == "daphne":
+        from queen_project import serving_daphne
+
+        return serving_daphne.reactor_loop
+    try:
+        import uvloop
+    except ImportError:  # not built for every platform; asyncio's own loop does it too
+        return None
+    return uvloop.new_event_loop
+
+
+def _front(server: str, application: Any, listener: socket.socket, config: Config) -> Front:
+    if server == "daphne":
+        from queen_project.serving_daphne import DaphneFront
+
+        return DaphneFront(application, listener, config.server)
+    from queen_project.serving_uvicorn import UvicornFront
+
+    return UvicornFront(application, listener, config.server)

@@ -1,0 +1,90 @@
+"""uvicorn inside our loop: httptools, our socket, our signals.
+
+uvicorn would replace the SIGTERM handler, close idle connections after 5 s and answer a
+broken request line with plain text; here it does none of that.
+
+Imports brokers.config. Used by serving.py.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from brokers.config import ServerConfig
+
+BROKEN_REQUEST = b'{"error":"invalid HTTP request"}'
+
+
+class JsonProtocol(HttpToolsProtocol):
+    """Every body that we send is JSON, the one for what is not even HTTP too."""
+
+    def send_400_response(self, msg: str) -> None:
+        self.transport.write(
+            STATUS_LINE[400]
+            + b"content-type: application/json\r\ncontent-length: %d\r\n" % len(BROKEN_REQUEST)
+            + b"connection: close\r\n\r\n"
+            + BROKEN_REQUEST
+        )
+        self.transport.close()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.opened = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:  # type: ignore[override]
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self.opened.set()
+
+
+class UvicornFront:
+    def __init__(self, application: Any, listener: socket.socket, config: ServerConfig) -> None:
+        self._listener = listener
+        self._server = _Server(
+            uvicorn.Config(
+                application,
+                http=JsonProtocol,
+                ws="none",
+                loop="none",
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=config.keep_alive_s,
+                timeout_graceful_shutdown=max(1, round(config.drain_s)),
+            )
+        )
+        self._serving: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        self._serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        opened = asyncio.create_task(self._server.opened.wait())
+        await asyncio.wait([self._serving, opened], return_when=asyncio.FIRST_COMPLETED)
+        opened.cancel()
+        if self._serving.done():
+            self._serving.result()
+
+    async def wait_closed(self) -> None:
+        assert self._serving is not None
+        await asyncio.wait([self._serving])
+
+    def stop_accepting(self) -> None:
+        self._server.should_exit = True
+        for server in self._server.servers:
+            server.close()
+
+    async def finish(self) -> None:
+        assert self._serving is not None
+        await self._serving

@@ -1,0 +1,102 @@
+"""Django settings, made from the configuration. Nothing else is tuned here.
+
+Requests never hold a Django connection open (CONN_MAX_AGE 0) and never run inside an
+implicit transaction (ATOMIC_REQUESTS off): the hot paths do not use Django's connections
+at all, and the rest must not sit idle in a transaction.
+
+Imports config, logs, secret. Named by DJANGO_SETTINGS_MODULE.
+"""
+
+from queen_project import config as environment
+from queen_project import logs, secret
+
+QUEEN_CONFIG = environment.from_environment()
+_postgres = QUEEN_CONFIG.postgres
+_parameters = _postgres.parameters(application_name="queen-django")
+
+BASE_DIR = environment.PROJECT_DIR
+SECRET_KEY = QUEEN_CONFIG.auth.secret_key or secret.kept_secret_key(QUEEN_CONFIG.paths.data_dir)
+DEBUG = False
+ALLOWED_HOSTS = ["*"]
+ROOT_URLCONF = "queen_project.urls"
+ASGI_APPLICATION = "queen_project.asgi.application"
+
+INSTALLED_APPS = [
+    "daphne",  # first: it takes runserver over
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "channels",
+    "django_prometheus",
+    "brokers",
+]
+
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+DATABASES = {
+    "default": {
+        "ENGINE": (
+            "queen_project.database" if _postgres.embedded else "django.db.backends.postgresql"
+        ),
+        "NAME": _parameters.pop("dbname"),
+        "USER": _parameters.pop("user"),
+        "PASSWORD": _parameters.pop("password"),
+        "HOST": _parameters.pop("host"),
+        "PORT": _parameters.pop("port"),
+        "OPTIONS": {key: value for key, value in _parameters.items() if key != "client_encoding"},
+        "CONN_MAX_AGE": 0,
+        "ATOMIC_REQUESTS": False,
+        "DISABLE_SERVER_SIDE_CURSORS": True,
+    }
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+TIME_ZONE = "UTC"
+USE_TZ = True
+STATIC_URL = "static/"
+
+# A redirect to the name with a slash would turn a POST into a GET.
+APPEND_SLASH = False
+DATA_UPLOAD_MAX_MEMORY_SIZE = QUEEN_CONFIG.server.body_bytes_max
+
+REST_FRAMEWORK = {
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    # No cookie session is accepted on the API; the door authenticates, for both kinds of route.
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
+    "DEFAULT_PERMISSION_CLASSES": [],
+    "UNAUTHENTICATED_USER": None,
+    "UNAUTHENTICATED_TOKEN": None,
+    "EXCEPTION_HANDLER": "brokers.api.views.exception_handler",
+}
+
+# The metrics are exported by the door; the app must not ask the database while it loads.
+PROMETHEUS_EXPORT_MIGRATIONS = False
+
+LOGGING = logs.settings_for(QUEEN_CONFIG.logging)
