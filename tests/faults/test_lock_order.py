@@ -1,0 +1,223 @@
+"""One lock order: everything that writes, all at once, in shuffled orders, and no deadlock.
+
+Method: two brokers on one database, so that no combiner of one process can hide an order that two
+connections would take; many threads that push, pop, ack, commit transactions, configure and delete
+over the same few queues and partitions, each naming them in an order of its own. PostgreSQL's own
+log tells the deadlocks: one that the broker retried away is still one. Error answers count too.
+"""
+
+import http.client
+import itertools
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+import psycopg
+
+THREADS = 16
+SECONDS = 15
+PARTITIONS = [f"p{n}" for n in range(8)]
+GROUPS = ["billing", "audit", None]
+
+
+class Caller:
+    """One client: a keep-alive connection, dice, and what it was handed and has not acked."""
+
+    def __init__(self, base_url: str, queues: list[str], seed: int) -> None:
+        url = urlsplit(base_url)
+        self.connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=60)
+        self.queues = queues
+        self.dice = random.Random(seed)
+        self.seed = seed
+        self.fresh = itertools.count()
+        self.handed: list[tuple[str | None, list[dict[str, Any]]]] = []
+        self.answers: Counter[str] = Counter()
+        self.errors: list[str] = []
+
+    def ask(self, name: str, method: str, path: str, body: Any = None) -> Any:
+        text = None if body is None else json.dumps(body)
+        self.connection.request(method, path, text)
+        answer = self.connection.getresponse()
+        content = answer.read()
+        self.answers[f"{name} {answer.status}"] += 1
+        if answer.status >= 500 or (answer.status >= 400 and answer.status != 404):
+            self.errors.append(f"{name}: {answer.status} {content[:300]!r}")
+        return json.loads(content) if content else None
+
+    def run(self, deadline: float) -> None:
+        actions: list[tuple[Callable[[], None], int]] = [
+            (self.push, 6),
+            (self.pop, 8),
+            (self.ack, 8),
+            (self.transaction, 6),
+            (self.first_contact, 2),
+            (self.configure, 2),
+            (self.extend, 2),
+            (self.delete, 1),
+        ]
+        chosen = [action for action, weight in actions for _ in range(weight)]
+        try:
+            while time.monotonic() < deadline:
+                self.dice.choice(chosen)()
+        except Exception as error:
+            self.errors.append(f"caller {self.seed}: {error!r}")
+
+    def items(self, most: int) -> list[dict[str, Any]]:
+        places = [(queue, partition) for queue in self.queues for partition in PARTITIONS]
+        self.dice.shuffle(places)
+        return [
+            {
+                "queue": queue,
+                "partition": partition,
+                "payload": {"x": "y" * 50},
+                "transactionId": f"{self.seed}-{next(self.fresh)}",
+            }
+            for queue, partition in places[: self.dice.randint(1, most)]
+        ]
+
+    def push(self) -> None:
+        rows = self.ask("push", "POST", "/api/v1/push", {"items": self.items(16)})
+        for row in rows:
+            self.answers[f"push {row['status']}"] += 1
+            if row["status"] not in ("queued", "duplicate"):
+                self.errors.append(f"push: {row}")
+
+    def pop(self) -> None:
+        self.pop_as(self.dice.choice(GROUPS), "all")
+
+    def first_contact(self) -> None:
+        """A group that nobody has seen: it seeds cursors while everybody else moves theirs."""
+        name = f"group-{self.dice.randrange(40)}"
+        self.pop_as(name, self.dice.choice(["new", "all"]))
+
+    def pop_as(self, group: str | None, mode: str) -> None:
+        queue = quote(self.dice.choice(self.queues), safe="")
+        auto_ack = self.dice.random() < 0.2
+        query = f"batch=50&partitions={self.dice.choice([0, 1, 3])}&subscriptionMode={mode}"
+        if group is not None:
+            query += f"&consumerGroup={group}"
+        if auto_ack:
+            query += "&autoAck=true"
+        popped = self.ask("pop", "GET", f"/api/v1/pop/queue/{queue}?{query}&leaseSeconds=2")
+        if popped is not None and not auto_ack and popped["messages"]:
+            self.handed.append((group, popped["messages"]))
+            del self.handed[:-5]
+
+    def acks(self) -> tuple[str | None, list[dict[str, Any]]]:
+        group, messages = self.handed.pop(self.dice.randrange(len(self.handed)))
+        self.dice.shuffle(messages)
+        acks = [
+            {
+                "transactionId": message["transactionId"],
+                "partitionId": message["partitionId"],
+                "leaseId": message["leaseId"],
+                "status": self.dice.choice(["completed"] * 8 + ["failed", "retry", "dlq"]),
+            }
+            for message in messages
+        ]
+        if self.dice.random() < 0.2:
+            for ack in acks:
+                del ack["leaseId"]
+        return group, acks
+
+    def ack(self) -> None:
+        if not self.handed:
+            return self.pop()
+        group, acks = self.acks()
+        body: dict[str, Any] = {"acknowledgments": acks}
+        if group is not None:
+            body["consumerGroup"] = group
+        self.ask("ack", "POST", "/api/v1/ack/batch", body)
+        return None
+
+    def transaction(self) -> None:
+        operations: list[dict[str, Any]] = [{"type": "push", "items": self.items(8)}]
+        if self.handed and self.dice.random() < 0.7:
+            group, acks = self.acks()
+            for ack in acks:
+                ack |= {"type": "ack", "status": "completed"}
+                if group is not None:
+                    ack["consumerGroup"] = group
+            operations += acks
+        self.dice.shuffle(operations)
+        body = {"operations": operations}
+        answer = self.ask("transaction", "POST", "/api/v1/transaction", body)
+        outcome = "committed" if answer["success"] else answer["reason"]
+        self.answers[f"transaction {outcome}"] += 1
+        if outcome not in ("committed", "ack_rejected"):
+            self.errors.append(f"transaction: {answer}")
+
+    def configure(self) -> None:
+        body = {
+            "queue": self.dice.choice(self.queues),
+            "options": {"retryLimit": self.dice.randint(0, 3), "leaseTime": 2},
+        }
+        self.ask("configure", "POST", "/api/v1/configure", body)
+
+    def extend(self) -> None:
+        if self.handed:
+            lease_id = self.dice.choice(self.handed)[1][0]["leaseId"]
+            self.ask("extend", "POST", f"/api/v1/lease/{lease_id}/extend", {"seconds": 3})
+
+    def delete(self) -> None:
+        queue = quote(self.dice.choice(self.queues), safe="")
+        self.ask("delete", "DELETE", f"/api/v1/resources/queues/{queue}")
+
+
+class ServerLog:
+    """What PostgreSQL wrote into its log since this was made, read through a connection.
+
+    The log knows a deadlock at once; the counter in pg_stat_database up to ten seconds later.
+    """
+
+    def __init__(self, db: psycopg.Connection) -> None:
+        self.db = db
+        [self.path] = db.execute("SELECT pg_current_logfile()").fetchone()
+        assert self.path is not None, "the server keeps no log that could be read"
+        self.start = self.size()
+
+    def size(self) -> int:
+        [size] = self.db.execute("SELECT size FROM pg_stat_file(%s)", [self.path]).fetchone()
+        return size
+
+    def text(self) -> str:
+        length = self.size() - self.start
+        [text] = self.db.execute(
+            "SELECT convert_from(pg_read_binary_file(%s, %s, %s), 'UTF8')",
+            [self.path, self.start, length],
+        ).fetchone()
+        return text
+
+
+def test_everything_at_once_in_any_order_makes_no_deadlock(
+    client: httpx.Client,
+    db: psycopg.Connection,
+    fresh_queue: str,
+    start_broker: Any,
+    eventually: Any,
+):
+    second = start_broker()
+    queues = [fresh_queue, f"{fresh_queue}-b", f"{fresh_queue}.c"]
+    log = ServerLog(db)
+    bases = [str(client.base_url), second.url]
+    callers = [Caller(bases[n % 2], queues, seed=n) for n in range(THREADS)]
+    deadline = time.monotonic() + SECONDS
+    threads = [threading.Thread(target=one.run, args=[deadline]) for one in callers]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    errors = [error for one in callers for error in one.errors]
+    answers: Counter[str] = sum((one.answers for one in callers), Counter())
+    assert not errors, (errors[:10], answers)
+    for needed in ("push queued", "pop 200", "ack 200", "transaction committed", "delete 200"):
+        assert answers[needed] > 10, answers
+    assert "deadlock detected" not in log.text(), answers

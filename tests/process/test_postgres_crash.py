@@ -1,0 +1,203 @@
+"""PostgreSQL is killed under a running broker: what was answered stands, the broker heals.
+
+Method: a PostgreSQL of its own, durable as in production but so slow to write out asynchronous
+commits (`wal_writer_delay` at its maximum) that a crash loses those which nobody waited for. Its
+postmaster gets SIGQUIT or SIGKILL, then it is started again; the broker is not touched.
+"""
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from queen_project import embedded
+from tests.harness import BrokerProcess, Database
+from tests.wire_client import INVALID_LEASE, WireClient, ack_of
+
+SETTINGS = {
+    "wal_writer_delay": "10s",
+    "wal_writer_flush_after": "1GB",
+    "shared_buffers": "32MB",
+    "max_connections": "60",
+}
+
+
+class Server:
+    """One private PostgreSQL that can be killed."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.address = self.start()
+
+    def start(self) -> embedded.PostgresAddress:
+        return embedded.ensure_running(self.data_dir, settings=SETTINGS)
+
+    def crash(self, signum: int = signal.SIGQUIT) -> None:
+        pid = embedded.status(self.data_dir).pid
+        assert pid is not None
+        os.kill(pid, signum)
+        deadline = time.monotonic() + 30
+        while embedded.is_alive(self.data_dir):
+            assert time.monotonic() < deadline, "PostgreSQL survived"
+            time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    # Not pytest's own directory: the account that PostgreSQL runs as could not reach it.
+    data_dir = Path(tempfile.mkdtemp(prefix="crash-"))
+    data_dir.chmod(0o711)
+    server = Server(data_dir)
+    yield server
+    embedded.stop(data_dir, force=True)
+    shutil.rmtree(data_dir)
+
+
+@pytest.fixture(scope="module")
+def broker(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One process that lives through all the crashes of this file."""
+    database = Database(name="postgres", host=str(server.address.socket_dir))
+    log = tmp_path_factory.mktemp("crash") / "broker.log"
+    process = BrokerProcess(log, database.environment)
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def wire(broker: BrokerProcess) -> Iterator[WireClient]:
+    with httpx.Client(base_url=broker.url, timeout=30) as client:
+        yield WireClient(client)
+
+
+@pytest.fixture
+def crash(
+    server: Server, broker: BrokerProcess, wire: WireClient, eventually: Callable[..., Any]
+) -> Callable[..., None]:
+    """Kill PostgreSQL, start it again, and wait until the same broker process has healed."""
+
+    def crash(signum: int = signal.SIGQUIT) -> None:
+        server.crash(signum)
+        server.start()
+        eventually(lambda: wire.get("/readyz").status_code == 200)
+        assert broker.process.poll() is None, "the broker went down with its database"
+
+    return crash
+
+
+@pytest.mark.parametrize("signum", [signal.SIGQUIT, signal.SIGKILL])
+def test_every_message_answered_queued_is_in_the_log_once_after_a_crash(
+    wire: WireClient, crash: Callable[..., None], fresh_queue: str, signum: int
+):
+    queued: dict[str, set[str]] = {f"p{n}": set() for n in range(4)}
+    stop = threading.Event()
+    under_way = threading.Barrier(len(queued) + 1)
+
+    def produce(partition: str) -> None:
+        with httpx.Client(base_url=wire.http.base_url, timeout=30) as client:
+            producer = WireClient(client)
+            n = 0
+            while not stop.is_set():
+                ids = [f"{n + k}" for k in range(5)]
+                n += 5
+                while not queued[partition].issuperset(ids):
+                    rows = producer.push(fresh_queue, *ids, partition=partition, ids=ids)
+                    assert {row["status"] for row in rows} <= {"queued", "duplicate", "failed"}
+                    queued[partition] |= {
+                        row["transaction_id"]
+                        for row in rows
+                        if row["status"] in ("queued", "duplicate")
+                    }
+                if n == 50:
+                    under_way.wait(timeout=30)
+
+    producers = [threading.Thread(target=produce, args=[partition]) for partition in queued]
+    for producer in producers:
+        producer.start()
+    under_way.wait(timeout=30)
+    crash(signum)
+    stop.set()
+    for producer in producers:
+        producer.join()
+
+    for partition, ids in queued.items():
+        read: list[str] = []
+        while messages := wire.messages(fresh_queue, partition, batch=10000, autoAck=True):
+            read += [message["transactionId"] for message in messages]
+        assert read == sorted(ids, key=int), f"{partition}: the log is not what was answered"
+
+
+def test_a_lease_that_the_crash_forgot_means_redelivery_and_never_a_skip(
+    wire: WireClient, crash: Callable[..., None], fresh_queue: str, eventually: Callable[..., Any]
+):
+    wire.push(fresh_queue, *range(10))
+    first = wire.messages(fresh_queue, batch=4, leaseSeconds=1)
+    assert [one["data"] for one in first] == [0, 1, 2, 3]
+
+    crash()
+
+    again = eventually(lambda: wire.messages(fresh_queue, batch=10, leaseSeconds=60))
+    assert [one["data"] for one in again] == list(range(10))
+    late = wire.ack(first[-1])
+    assert (late["success"], late["error"]) == (False, INVALID_LEASE)
+    assert wire.ack(again[-1])["leaseReleased"] is True
+    assert wire.messages(fresh_queue) == []
+
+
+def test_a_subscription_whose_first_pop_was_answered_is_not_lost(
+    wire: WireClient, crash: Callable[..., None], fresh_queue: str
+):
+    wire.push(fresh_queue, "before")
+    for group in ("stays new", "would like all"):
+        assert wire.messages(fresh_queue, consumerGroup=group, subscriptionMode="new") == []
+
+    crash()
+    wire.push(fresh_queue, "after")
+
+    for group, mode in (("stays new", "new"), ("would like all", "all")):
+        popped = wire.payloads(fresh_queue, consumerGroup=group, subscriptionMode=mode)
+        assert popped == ["after"], group
+
+
+def test_a_group_that_subscribed_before_there_was_a_message_gets_the_first_one(
+    wire: WireClient, crash: Callable[..., None], fresh_queue: str
+):
+    assert wire.messages(fresh_queue, consumerGroup="early", subscriptionMode="new") == []
+
+    crash()
+    wire.push(fresh_queue, "the first")
+
+    assert wire.payloads(fresh_queue, consumerGroup="early", subscriptionMode="new") == [
+        "the first"
+    ]
+
+
+def test_what_was_acked_or_popped_with_auto_ack_is_not_delivered_again(
+    wire: WireClient, crash: Callable[..., None], fresh_queue: str, eventually: Callable[..., Any]
+):
+    wire.push(fresh_queue, 1, 2, 3)
+    batch = wire.messages(fresh_queue, consumerGroup="acks", subscriptionMode="all", leaseSeconds=1)
+    pushed = wire.transaction(
+        {"type": "push", "queue": f"{fresh_queue}-out", "payload": "derived"},
+        {"type": "ack", "consumerGroup": "acks"} | ack_of(batch[0]),
+    )
+    assert pushed["success"] is True
+    assert wire.ack(batch[1])["success"] is True
+    popped = wire.payloads(
+        fresh_queue, consumerGroup="auto", subscriptionMode="all", batch=2, autoAck=True
+    )
+    assert popped == [1, 2]
+
+    crash()
+
+    rest = eventually(lambda: wire.payloads(fresh_queue, consumerGroup="acks"))
+    assert rest == [3]
+    assert wire.payloads(fresh_queue, consumerGroup="auto") == [3]
+    assert wire.payloads(f"{fresh_queue}-out") == ["derived"]
