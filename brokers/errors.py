@@ -20,10 +20,14 @@ TEXT_CHARACTERS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """How a code is answered. Most codes stay out of the body: clients know one key, `error`."""
+    """How a code is answered. Most codes stay out of the body: clients know one key, `error`.
+
+    A fixed `text` is what clients match on; the error's own words are for the log then.
+    """
 
     status: int
     code_in_body: bool = False
+    text: str | None = None
 
 
 TABLE: Mapping[str, Entry] = {
@@ -43,7 +47,7 @@ TABLE: Mapping[str, Entry] = {
     "rate_limited": Entry(429, code_in_body=True),
     "unavailable": Entry(503, code_in_body=True),
     # The world broke.
-    "pool": Entry(500),
+    "pool": Entry(500, text="pool"),
     "statement_cancelled": Entry(500),
     "store_failed": Entry(500),
     "outcome_unknown": Entry(500),
@@ -129,6 +133,15 @@ class StoreError(BrokerError):
         self.outcome_unknown = outcome_unknown
 
 
+class Permanent(StoreError):
+    """The database refused: the same call would fail every time. Nothing happened."""
+
+    def __init__(self, text: str, *, sqlstate: str, detail: str = "") -> None:
+        super().__init__(text)
+        self.sqlstate = sqlstate
+        self.detail = detail
+
+
 class NoConnection(StoreError):
     """No connection was to be had: nothing was sent, so nothing can have happened."""
 
@@ -151,7 +164,7 @@ def error_body(error: BaseException) -> tuple[int, dict[str, Any]]:
     entry = TABLE[error.code]
     if error.body is not None:
         return entry.status, {key: _harmless(value) for key, value in error.body.items()}
-    body: dict[str, Any] = {"error": harmless(error.text)}
+    body: dict[str, Any] = {"error": entry.text or harmless(error.text)}
     if entry.code_in_body:
         body["code"] = error.code
     return entry.status, body

@@ -157,6 +157,9 @@ def string_end(body: bytes, start: int) -> int:
 
 def string(body: bytes, start: int, end: int) -> str:
     """The text of the string of this extent; lone surrogates stay in it."""
+    raw = body[start + 1 : end - 1]
+    if b"\\" not in raw:
+        return raw.decode("utf-8")
     text: str = json.loads(body[start:end])
     return text
 

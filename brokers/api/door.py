@@ -1,0 +1,190 @@
+"""The door: one raw ASGI application that every HTTP request comes in by.
+
+Route, role, tenant and body are settled here, alike for both sides of the door. A hot
+route is answered by its handler at once. A DRF route is handed to Django under an internal
+path, `/_queen/<handler>`, with its parameters beside it in `scope["queen"]`: a path that
+Django would decode again never carries a name, so no name can reach another's route.
+
+Nothing else reaches `/_queen`: whoever asks for it from outside is told there is no such
+route. What is left over (admin pages, assets) goes to Django as it came.
+
+Imports auth, errors, hot, routes, wire. Used by queen_project/asgi.py.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from brokers.api import auth, hot, wire
+from brokers.api.hot import Call, Handler
+from brokers.api.routes import Kind, Match, Route, Router
+from brokers.api.wire import Message, Receive, Scope, Send
+from brokers.domain import DEFAULT_TENANT
+from brokers.errors import BrokerError, NoSuchRoute, StoreError
+
+if TYPE_CHECKING:
+    from brokers.runtime import Broker
+
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+INTERNAL_PREFIX = "/_queen"
+# Below these there are only routes of the table: an unknown one is a JSON 404, not a page.
+API_PREFIXES = ("/api/", "/streams/", "/internal/", "/auth/", INTERNAL_PREFIX)
+# Pages of Django's that take forms; all others are only read.
+FORM_PREFIXES = ("/admin/",)
+BODILESS = frozenset({"GET", "HEAD"})
+
+logger = logging.getLogger(__name__)
+
+
+class Door:
+    """`broker` is asked at each request, because the server may exist before the broker."""
+
+    def __init__(
+        self,
+        django_application: Any,
+        broker: "Callable[[], Broker]",
+        *,
+        router: Router | None = None,
+        handlers: Mapping[str, Handler] = hot.HANDLERS,
+    ) -> None:
+        self._django: Application = django_application
+        self._broker = broker
+        self._router = router or Router()
+        self._handlers = handlers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http", "the server's router sends us HTTP only"
+        sending = _Sending(send)
+        station = f"{scope['method']} (unrouted)"
+        try:
+            match = self._match(scope)
+            if match is None:
+                await self._django(scope, receive, sending)
+                return
+            station = match.route.name
+            if match.route.kind is Kind.HOT:
+                await self._hot(match, scope, receive, sending)
+            else:
+                await self._drf(match, scope, receive, sending)
+        except wire.ClientGone:
+            return
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            await self._failed(station, error, scope, sending)
+
+    def _match(self, scope: Scope) -> Match | None:
+        """The route of the table; None for what Django may answer by itself."""
+        raw_path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
+        try:
+            return self._router.find(scope["method"], raw_path)
+        except NoSuchRoute:
+            if _is_page(scope["method"], scope["path"]):
+                return None
+            raise
+
+    async def _hot(self, match: Match, scope: Scope, receive: Receive, send: "_Sending") -> None:
+        route = match.route
+        principal = auth.authorize(route, scope)
+        broker = self._broker()
+        tenant = self._tenant(broker, route, scope)
+        body = b""
+        if scope["method"] not in BODILESS:
+            body = await wire.read_body(scope, receive, broker.config.server.body_bytes_max)
+        call = Call(
+            broker=broker,
+            route=route,
+            params=match.params,
+            query_string=scope["query_string"],
+            tenant=tenant,
+            principal=principal,
+            receive=receive,
+            body=body,
+        )
+        reply = await self._handlers[route.handler](call)
+        await wire.send_reply(send, reply, head=scope["method"] == "HEAD")
+
+    async def _drf(self, match: Match, scope: Scope, receive: Receive, send: "_Sending") -> None:
+        route = match.route
+        principal = auth.authorize(route, scope)
+        broker = self._broker()
+        tenant = self._tenant(broker, route, scope)
+        body = await wire.read_body(scope, receive, broker.config.server.body_bytes_max)
+        path = f"{INTERNAL_PREFIX}/{route.handler}"
+        inner = dict(
+            scope,
+            path=path,
+            raw_path=path.encode("ascii"),
+            root_path="",
+            headers=_with_body_of(scope["headers"], len(body)),
+            queen={
+                "route": route,
+                "params": match.params,
+                "tenant": tenant,
+                "principal": principal,
+                "broker": broker,
+                "body": body,
+            },
+        )
+        await self._django(inner, _replay(body, receive), send)
+
+    def _tenant(self, broker: "Broker", route: Route, scope: Scope) -> UUID:
+        if not (route.tenant and broker.config.tenancy.header):
+            return DEFAULT_TENANT
+        return auth.tenant_of(scope)
+
+    async def _failed(
+        self, station: str, error: Exception, scope: Scope, sending: "_Sending"
+    ) -> None:
+        if not isinstance(error, BrokerError):
+            logger.exception("%s failed", station, exc_info=error)
+        elif isinstance(error, StoreError):
+            logger.warning("%s: %s", station, error.__cause__ or error)
+        if sending.begun:
+            return  # half an answer is out: all we can do is to end it
+        reply = wire.error_reply(error)
+        await wire.send_reply(sending, reply, head=scope["method"] == "HEAD")
+
+
+class _Sending:
+    """The server's `send`, with a memory of whether the answer has begun."""
+
+    __slots__ = ("_send", "begun")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        self.begun = True
+        return self._send(message)
+
+
+def _is_page(method: str, path: str) -> bool:
+    if path == "/api" or path.startswith(API_PREFIXES):
+        return False
+    return method in BODILESS or path.startswith(FORM_PREFIXES)
+
+
+def _with_body_of(headers: list[tuple[bytes, bytes]], body_bytes: int) -> list[tuple[bytes, bytes]]:
+    """The headers of the request as if its body had come plain and sized."""
+    framing = (b"content-length", b"content-encoding", b"transfer-encoding")
+    kept = [(name, value) for name, value in headers if name not in framing]
+    return [*kept, (b"content-length", b"%d" % body_bytes)]
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body that has been read, then what the server has to say."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay

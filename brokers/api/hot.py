@@ -1,0 +1,272 @@
+"""The handlers of the hot routes: parse, ask the service, render.
+
+Each takes a `Call` and gives a `Reply`. They decide nothing; what a parameter means when
+it is absent or out of bounds is written here, because it is the wire's contract.
+
+Imports domain, errors, services, payloads, render, wire. Used by door.py.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+from uuid import UUID, uuid4
+
+import prometheus_client
+
+from brokers.api import VERSION, payloads, render, wire
+from brokers.api.auth import Principal
+from brokers.api.routes import Route
+from brokers.api.wire import NO_CONTENT, Receive, Reply
+from brokers.domain import QUEUE_MODE, Ack, PopRequest, PushRequest, TransactionRequest
+from brokers.errors import RequestError, StoreError
+from brokers.services import ack as ack_service
+from brokers.services import leases as lease_service
+from brokers.services import pop as pop_service
+from brokers.services import push as push_service
+from brokers.services import transaction as transaction_service
+
+if TYPE_CHECKING:
+    from brokers.runtime import Broker
+
+ENGINE = "segments-postgresql"
+BATCH_MAX = 10_000
+PARTITIONS_MAX = 10_000
+POP_TIMEOUT_MAX_MS = 600_000
+LEASE_MAX_S = 31_536_000
+SUBSCRIPTION_TEXT_MAX = 64
+HEALTH_TIMEOUT_S = 5.0
+# Decoding a body of this size takes long enough that others should run meanwhile.
+THREAD_BODY_BYTES = 1_048_576
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """One request at the door, with everything that its handler may ask of it."""
+
+    broker: "Broker"
+    route: Route
+    params: dict[str, str]
+    query_string: bytes
+    tenant: UUID
+    principal: Principal
+    receive: Receive
+    body: bytes = b""
+
+
+Handler = Callable[[Call], Awaitable[Reply]]
+
+
+# Messages
+
+
+async def push(call: Call) -> Reply:
+    items = await _parsed(payloads.push_items, call.body)
+    if not items:
+        return Reply(201, b"[]")
+    request = PushRequest(tenant=call.tenant, items=items, producer_sub=call.principal.subject)
+    outcomes = await push_service.push(call.broker, request)
+    return Reply(201, render.push(items, outcomes))
+
+
+async def pop_queue(call: Call) -> Reply:
+    return await _pop(call, queue=call.params["queue"], partition=None)
+
+
+async def pop_partition(call: Call) -> Reply:
+    return await _pop(call, queue=call.params["queue"], partition=call.params["partition"])
+
+
+async def pop_discovery(call: Call) -> Reply:
+    return await _pop(call, queue=None, partition=None)
+
+
+async def _pop(call: Call, *, queue: str | None, partition: str | None) -> Reply:
+    """A claim that its client did not wait for is handed back, uncharged, while that can
+    still be told: until the first byte of the answer."""
+    request = _pop_request(call, queue, partition)
+    try:
+        work = pop_service.pop(call.broker, request)
+        result, gone = await wire.unless_gone(call.receive, work)
+    except StoreError as error:
+        raise StoreError("pop failed", code=error.code) from error
+    if gone:
+        await pop_service.hand_back(call.broker, result)
+        raise wire.ClientGone
+    if render.is_nothing(result):
+        return NO_CONTENT
+    return Reply(200, render.pop(result))
+
+
+def _pop_request(call: Call, queue: str | None, partition: str | None) -> PopRequest:
+    query = wire.parse_query(call.query_string)
+    namespace = task = ""
+    if queue is None:
+        namespace = wire.query_name(query, "namespace") or ""
+        task = wire.query_name(query, "task") or ""
+        if not (namespace or task):
+            raise _bad_pop("namespace or task is required")
+    else:
+        wire.check_identifier("queue", queue)
+    if partition is not None:
+        wire.check_identifier("partition", partition)
+    group = wire.query_name(query, "consumerGroup") or QUEUE_MODE
+    auto_ack = wire.query_boolean(query, "autoAck")
+    conflation = wire.query_boolean(query, "conflation")
+    if conflation and group == QUEUE_MODE:
+        raise _bad_pop("conflation needs a consumerGroup")
+    if conflation and auto_ack:
+        raise _bad_pop("conflation cannot be combined with autoAck")
+    batch = wire.query_integer(query, "batch")
+    partitions = wire.query_integer(query, "partitions")
+    timeout_ms = wire.query_integer(query, "timeout")
+    if timeout_ms is None:
+        timeout_ms = call.broker.config.pop.timeout_ms
+    lease_s = wire.query_integer(query, "leaseSeconds")
+    return PopRequest(
+        tenant=call.tenant,
+        queue=queue,
+        partition=partition,
+        namespace=namespace,
+        task=task,
+        group=group,
+        batch=None if batch is None else min(max(batch, 1), BATCH_MAX),
+        partitions=None if partitions is None else min(max(partitions, 0), PARTITIONS_MAX),
+        auto_ack=auto_ack,
+        wait=wire.query_boolean(query, "wait"),
+        timeout_s=min(max(timeout_ms, 0), POP_TIMEOUT_MAX_MS) / 1000,
+        lease_s=None if lease_s is None or lease_s <= 0 else min(lease_s, LEASE_MAX_S),
+        subscription_mode=_subscription_text(query, "subscriptionMode", otherwise="all"),
+        subscription_from=_subscription_text(query, "subscriptionFrom", otherwise=None),
+        conflation=conflation,
+        autopilot=wire.query_boolean(query, "autopilot"),
+    )
+
+
+def _subscription_text(query: dict[str, str], name: str, otherwise: str | None) -> str | None:
+    """Text that nobody can mean counts as the unknown word that it is: never an error."""
+    text = query.get(name) or None
+    if text is None:
+        return None
+    return otherwise if wire.identifier_problem(text, SUBSCRIPTION_TEXT_MAX) else text
+
+
+def _bad_pop(text: str) -> RequestError:
+    return RequestError(text, body={"success": False, "error": text, "messages": []})
+
+
+async def ack(call: Call) -> Reply:
+    one = await _parsed(payloads.single_ack, call.body)
+    return await _acked(call, [one])
+
+
+async def ack_batch(call: Call) -> Reply:
+    return await _acked(call, await _parsed(payloads.ack_batch, call.body))
+
+
+async def _acked(call: Call, acks: list[Ack]) -> Reply:
+    if not acks:
+        return Reply(200, b"[]")
+    return Reply(200, render.acks(await ack_service.ack(call.broker, call.tenant, acks)))
+
+
+async def lease_extend(call: Call) -> Reply:
+    lease_id = call.params["leaseId"]
+    wire.check_identifier("leaseId", lease_id)
+    seconds = payloads.lease_seconds(call.body)
+    extension = await lease_service.extend(call.broker, call.tenant, lease_id, seconds)
+    return Reply(200, render.lease(lease_id, extension))
+
+
+async def transaction(call: Call) -> Reply:
+    try:
+        parsed = await _parsed(payloads.transaction, call.body)
+    except RequestError as error:
+        # Refused before any storage, in the envelope that a transaction's caller reads.
+        error.body = {
+            "transactionId": str(uuid4()),
+            "success": False,
+            "reason": "bad_request",
+            "error": error.text,
+            "results": [],
+        }
+        raise
+    request = TransactionRequest(
+        tenant=call.tenant,
+        operations=parsed.operations,
+        required_leases=parsed.required_leases,
+        mentions_lease=parsed.mentions_lease,
+        producer_sub=call.principal.subject,
+    )
+    return Reply(200, render.transaction(await transaction_service.commit(call.broker, request)))
+
+
+async def _parsed(parse: Callable[[bytes], T], body: bytes) -> T:
+    if len(body) < THREAD_BODY_BYTES:
+        return parse(body)
+    return await asyncio.to_thread(parse, body)
+
+
+# Health: answered here and never behind a thread pool, so that it tells of the loop.
+
+
+async def health(call: Call) -> Reply:
+    """A real round trip to PostgreSQL: for readiness, never for liveness."""
+    try:
+        async with asyncio.timeout(HEALTH_TIMEOUT_S):
+            await call.broker.store.ping()
+    except (StoreError, TimeoutError):
+        return _json(
+            503, status="unhealthy", database="disconnected", engine=ENGINE, version=VERSION
+        )
+    return _json(200, status="healthy", database="connected", engine=ENGINE, version=VERSION)
+
+
+async def status(call: Call) -> Reply:
+    return _json(200, status="ok", engine=ENGINE)
+
+
+async def livez(call: Call) -> Reply:
+    return _json(200, status="alive")
+
+
+async def readyz(call: Call) -> Reply:
+    if call.broker.ready:
+        return _json(200, status="ready")
+    return _json(503, status="not ready")
+
+
+async def prometheus(call: Call) -> Reply:
+    return Reply(
+        200,
+        prometheus_client.generate_latest(),
+        content_type=b"text/plain; version=0.0.4; charset=utf-8",
+        headers=((b"cache-control", b"no-cache"),),
+    )
+
+
+def _json(code: int, /, **document: str) -> Reply:
+    return Reply(code, json.dumps(document).encode("ascii"))
+
+
+HANDLERS: dict[str, Handler] = {
+    handler.__name__: handler
+    for handler in (
+        push,
+        pop_queue,
+        pop_partition,
+        pop_discovery,
+        ack,
+        ack_batch,
+        lease_extend,
+        transaction,
+        health,
+        status,
+        livez,
+        readyz,
+        prometheus,
+    )
+}
