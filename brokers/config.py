@@ -36,8 +36,12 @@ def setting(
     choices: Sequence[str] = (),
     parse: Callable[[str], Any] | None = None,
     secret: bool = False,
+    shown: str = "",
 ) -> Any:
-    """A dataclass field that knows its environment names (the first one set wins) and bounds."""
+    """A dataclass field that knows its environment names (the first one set wins) and bounds.
+
+    `shown` is the name to print, where that is not the first.
+    """
     metadata = {
         "env": env,
         "low": low,
@@ -46,6 +50,7 @@ def setting(
         "choices": tuple(choices),
         "parse": parse,
         "secret": secret,
+        "shown": shown or (env[0] if env else ""),
     }
     return field(default=default, metadata=metadata)
 
@@ -295,7 +300,7 @@ class LoggingConfig:
     """`levels` comes from a filter such as `info,queen::pop=debug`: (logger, level) each."""
 
     levels: tuple[tuple[str, str], ...] = setting(
-        "RUST_LOG", "LOG_LEVEL", default=(("", "INFO"),), parse=log_levels
+        "RUST_LOG", "LOG_LEVEL", default=(("", "INFO"),), parse=log_levels, shown="LOG_LEVEL"
     )
     json: bool = setting("QUEEN_LOG_JSON", default=False)
 
@@ -321,7 +326,7 @@ class Config:
         """Every resolved value by part and environment name, secrets only by their length."""
         return {
             part.name: {
-                one.metadata["env"][0]: _shown(one.metadata, getattr(values, one.name))
+                one.metadata["shown"]: _shown(one.metadata, getattr(values, one.name))
                 for one in fields(values)
                 if one.metadata
             }

@@ -17,13 +17,12 @@ from django.urls import re_path
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "queen_project.settings")
 django_application = get_asgi_application()
 
-from brokers.api.door import Door  # noqa: E402
-
 from brokers import runtime  # noqa: E402  (models can be imported only now)
+from brokers.api.door import Door  # noqa: E402
 from queen_project import embedded_supervisor  # noqa: E402
 from queen_project.settings import QUEEN_CONFIG  # noqa: E402
 
-door = Door(django_application)
+door = Door(django_application, runtime.current_or_open)
 application = ProtocolTypeRouter({"http": URLRouter([re_path(r"", door)])})
 
 if QUEEN_CONFIG.postgres.embedded and runtime.current() is None:

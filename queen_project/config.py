@@ -56,18 +56,19 @@ def from_environment(overrides: Mapping[str, str] | None = None) -> Config:
 def load(env: Mapping[str, str]) -> Config:
     """Build the whole configuration, or tell all that is wrong with it."""
     problems: list[str] = []
-    parts = {part.name: _read_part(type(part.default), env, problems) for part in fields(Config)}
-    paths = _resolve_paths(parts["paths"], env)
-    config = Config(
-        **{
-            **parts,
-            "paths": paths,
-            "server": _resolve_server(parts["server"], problems),
-            "postgres": _resolve_postgres(parts["postgres"], paths, problems),
-            "admission": _resolve_admission(
-                parts["admission"], parts["postgres"].pool_size, problems
-            ),
-        }
+    default = Config()
+    parts: dict[str, Any] = {
+        part.name: _read_part(type(getattr(default, part.name)), env, problems)
+        for part in fields(Config)
+    }
+    config = Config(**parts)
+    paths = _resolve_paths(config.paths, env)
+    config = replace(
+        config,
+        paths=paths,
+        server=_resolve_server(config.server, problems),
+        postgres=_resolve_postgres(config.postgres, paths, problems),
+        admission=_resolve_admission(config.admission, config.postgres.pool_size, problems),
     )
     _check_tenancy_and_auth(config, problems)
     if problems:

@@ -12,7 +12,8 @@ Two advisory file locks in the data directory carry everything:
 The server has its own session: Ctrl-C on the command that started it does not reach it,
 and it stays when that command ends (`manage.py postgres --stop` stops it).
 
-Imports embedded_paths, embedded_cluster. Used by the commands, database/base.py, asgi.py.
+Imports embedded_paths, embedded_cluster, embedded_locks. Used by the commands, the
+supervisor and database/base.py.
 """
 
 import contextlib
@@ -28,6 +29,7 @@ import psycopg
 
 from queen_project import embedded_cluster, embedded_paths
 from queen_project.embedded_cluster import Cluster, EmbeddedPostgresError
+from queen_project.embedded_locks import exclusive, is_free, open_lock
 
 __all__ = [
     "EmbeddedPostgresError",
@@ -82,7 +84,7 @@ def ensure_running(
     embedded_cluster.refuse_other_major(cluster)
     if not _answers(address):
         embedded_cluster.prepare_directories(cluster)
-        with _exclusive(cluster.data_dir / "postgres.starting", timeout_s=START_TIMEOUT_S):
+        with exclusive(cluster.data_dir / "postgres.starting", timeout_s=START_TIMEOUT_S):
             _start(cluster, address, settings or {})
     _ensure_database(address, database)
     return address
@@ -101,7 +103,7 @@ def stop(data_dir: Path, *, force: bool = False) -> bool:
         raise EmbeddedPostgresError(
             "a broker is using this PostgreSQL and would start it again: stop the broker first"
         )
-    with _exclusive(data_dir / "postgres.starting", timeout_s=START_TIMEOUT_S):
+    with exclusive(data_dir / "postgres.starting", timeout_s=START_TIMEOUT_S):
         if not is_alive(data_dir):
             return False
         pid = embedded_cluster.postmaster_pid(cluster)
@@ -131,14 +133,14 @@ def status(data_dir: Path) -> Status:
 
 def is_alive(data_dir: Path) -> bool:
     """Whether any process of the server lives, answering or not. Costs a few microseconds."""
-    return not _is_free(data_dir / "postgres.alive")
+    return not is_free(data_dir / "postgres.alive", of=fcntl.LOCK_EX)
 
 
 @contextlib.contextmanager
 def supervisor_seat(data_dir: Path) -> Iterator[None]:
     """Tell other commands that somebody keeps this server running."""
     data_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-    descriptor = _open_lock(data_dir / "postgres.supervised")
+    descriptor = open_lock(data_dir / "postgres.supervised")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
@@ -150,7 +152,7 @@ def _start(cluster: Cluster, address: PostgresAddress, settings: Mapping[str, st
     """Under the starters' lock: whoever waited for it finds the server that the other started."""
     if _answers(address):
         return
-    alive = _open_lock(cluster.data_dir / "postgres.alive")
+    alive = open_lock(cluster.data_dir / "postgres.alive")
     try:
         if not _take_over(alive, address):
             return
@@ -235,51 +237,4 @@ def _wait_until_dead(data_dir: Path, *, timeout_s: float) -> None:
 
 
 def _is_supervised(data_dir: Path) -> bool:
-    return not _is_free(data_dir / "postgres.supervised")
-
-
-def _is_free(path: Path) -> bool:
-    """A shared lock is refused while someone holds the exclusive one, and the other way round."""
-    kind = fcntl.LOCK_EX if path.name == "postgres.supervised" else fcntl.LOCK_SH
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    except PermissionError as error:
-        raise EmbeddedPostgresError(f"{path} belongs to another user") from error
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
-
-
-def _open_lock(path: Path) -> int:
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except PermissionError as error:
-        raise EmbeddedPostgresError(
-            f"{path} belongs to another user: use another QUEEN_DATA_DIR, or that user"
-        ) from error
-
-
-@contextlib.contextmanager
-def _exclusive(path: Path, *, timeout_s: float) -> Iterator[None]:
-    descriptor = _open_lock(path)
-    deadline = time.monotonic() + timeout_s
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise EmbeddedPostgresError(
-                        f"another command has been starting PostgreSQL for {timeout_s:.0f} s"
-                    ) from None
-                time.sleep(LOOK_AGAIN_S)
-        yield
-    finally:
-        os.close(descriptor)
+    return not is_free(data_dir / "postgres.supervised", of=fcntl.LOCK_SH)

@@ -12,7 +12,7 @@ from brokers.config import LoggingConfig
 
 
 class TextFormatter(logging.Formatter):
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)  # type: ignore[assignment]
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
 
@@ -52,7 +52,7 @@ def settings_for(config: LoggingConfig) -> dict[str, Any]:
             # A 4xx is the caller's business; Django would warn about each of them.
             "django.request": {"level": "ERROR"},
             "asyncio": {"level": "WARNING"},
-            "uvicorn": {"level": "WARNING"},
+            "uvicorn": {"level": "ERROR"},
             "daphne": {"level": "WARNING"},
             **{name: {"level": level} for name, level in levels.items()},
         },

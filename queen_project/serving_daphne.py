@@ -16,10 +16,13 @@ from typing import Any
 from daphne import server as daphne_server
 from daphne.http_protocol import HTTPFactory
 from daphne.ws_protocol import WebSocketFactory
-from twisted.internet import reactor
-from twisted.logger import globalLogBeginner
+from twisted.internet import reactor as twisted_reactor
+from twisted.logger import ILogObserver, globalLogBeginner
+from zope.interface import implementer
 
 from brokers.config import ServerConfig
+
+reactor: Any = twisted_reactor  # which kind it is was decided when daphne was imported
 
 logger = logging.getLogger(__name__)
 
@@ -53,11 +56,9 @@ class DaphneFront:
         server.http_factory = HTTPFactory(server)
         server.http_factory.timeOut = self._config.keep_alive_s
         server.ws_factory = WebSocketFactory(server, server="")
-        globalLogBeginner.beginLoggingTo(
-            [lambda _: None], redirectStandardIO=False, discardBuffer=True
-        )
-        reactor.callLater(1, server.application_checker)  # type: ignore[attr-defined]
-        self._port = reactor.adoptStreamPort(  # type: ignore[attr-defined]
+        globalLogBeginner.beginLoggingTo([_discard], redirectStandardIO=False, discardBuffer=True)
+        reactor.callLater(1, server.application_checker)
+        self._port = reactor.adoptStreamPort(
             self._listener.fileno(), self._listener.family, server.http_factory
         )
         self._listener.close()  # the reactor has its own duplicate
@@ -83,3 +84,8 @@ class DaphneFront:
             details.get("application_instance") for details in self._server.connections.values()
         )
         return [task for task in tasks if task is not None and not task.done()]
+
+
+@implementer(ILogObserver)
+def _discard(event: Any) -> None:
+    """Twisted reports to nobody: what matters is logged by daphne and by us."""
