@@ -18,6 +18,8 @@ import msgspec
 
 from brokers.api import tolerant
 from brokers.api.wire import (
+    INTEGER_MAX,
+    INTEGER_MIN,
     NAME_BYTES_MAX,
     NAME_SURELY_SHORT,
     TRANSACTION_ID_BYTES_MAX,
@@ -171,6 +173,8 @@ def lease_seconds(body: bytes) -> int:
     seconds = _decode(body, _lease.decode, LeaseBody).seconds
     if seconds is None:
         return LEASE_EXTENSION_DEFAULT_S
+    if not INTEGER_MIN <= seconds <= INTEGER_MAX:
+        raise RequestError("seconds must be an integer of at most 64 bits")
     return min(max(seconds, 1), LEASE_EXTENSION_MAX_S)
 
 

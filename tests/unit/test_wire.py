@@ -7,9 +7,10 @@ import gzip
 import json
 import tracemalloc
 import zlib
+from urllib.parse import urlencode
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from brokers import errors
@@ -170,16 +171,8 @@ def test_a_query_is_form_encoded_and_the_last_of_a_name_wins():
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
 def test_whatever_python_encodes_is_read_back(expected):
-    from urllib.parse import urlencode
-
-    assume_encodable(expected)
+    assume(all(is_encodable(name) and is_encodable(value) for name, value in expected.items()))
     assert wire.parse_query(urlencode(expected).encode()) == expected
-
-
-def assume_encodable(texts):
-    from hypothesis import assume
-
-    assume(all(is_encodable(name) and is_encodable(value) for name, value in texts.items()))
 
 
 def is_encodable(text: str) -> bool:
