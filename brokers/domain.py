@@ -7,7 +7,7 @@ Times are aware UTC datetimes or seconds (`_s`), sizes are bytes (`_bytes`).
 Imports nothing of ours. Used by every part of the broker.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -82,6 +82,8 @@ class PopResult:
     conflation_conflict: bool = False
     paused: bool = False
     autopilot: dict[str, Any] | None = None
+    # The partitions (internal ids) under the lease, for handing it back.
+    claimed: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)

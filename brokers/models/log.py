@@ -8,7 +8,6 @@ Imports nothing of ours. Used by models/__init__.py.
 
 import uuid
 
-from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
@@ -106,8 +105,8 @@ class Segment(models.Model):
     """The messages of one flush into one partition: frames joined, with an index to slice them.
 
     `ends` holds four big-endian bytes a message: where its frame ends in `frames`.
-    `hashes` are those of the transaction ids, in offset order. `flags` is null or one
-    byte a message (bit 0: the payload is encrypted). See brokers/frames.py.
+    `flags` is null or one byte a message (bit 0: the payload is encrypted). See
+    brokers/frames.py.
     """
 
     pk = models.CompositePrimaryKey("partition_id", "base_offset")
@@ -120,7 +119,6 @@ class Segment(models.Model):
     format = models.SmallIntegerField()
     frames = models.BinaryField()
     ends = models.BinaryField()
-    hashes = ArrayField(models.BigIntegerField())
     flags = models.BinaryField(null=True)
 
     class Meta:

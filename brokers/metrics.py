@@ -1,0 +1,139 @@
+"""What a broker counts, as prometheus_client sees it.
+
+Counters are plain integers that the hot paths add to; a collector reads them when somebody
+scrapes. Names and labels are the contract's.
+
+Imports domain. Used by services/ (through Broker.counters) and runtime.py.
+"""
+
+import resource
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import REGISTRY
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from brokers.domain import AckOutcome
+
+if TYPE_CHECKING:
+    from brokers.runtime import Broker
+
+
+class Counters:
+    """Totals of this process since it started."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.push_requests = 0
+        self.push_messages = 0
+        self.pop_requests = 0
+        self.pop_messages = 0
+        self.ack_requests = 0
+        self.ack_messages = 0
+        self.acks_succeeded = 0
+        self.acks_failed = 0
+        self.dead_letters = 0
+        self.transactions = 0
+        self.claim_calls = 0
+        self.probe_calls = 0
+
+    def count_acks(self, outcomes: Iterable[AckOutcome]) -> None:
+        for outcome in outcomes:
+            self.ack_messages += 1
+            if outcome.success:
+                self.acks_succeeded += 1
+            else:
+                self.acks_failed += 1
+            self.dead_letters += outcome.dlq
+
+
+class BrokerCollector(Collector):
+    """The process part of the exposition: it is there whatever the database does."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        broker, counters = self._broker, self._broker.counters
+        yield gauge("queen_uptime_seconds", "Age of the process", time.monotonic() - counters.started)
+        yield gauge(
+            "queen_process_resident_memory_bytes",
+            "Resident memory",
+            resident_bytes(),
+        )
+        yield gauge(
+            "queen_event_loop_lag_avg_milliseconds",
+            "Mean delay of the event loop since the start",
+            broker.loop_lag_ms,
+        )
+        parked = GaugeMetricFamily(
+            "queen_parked_long_polls", "Parked pops by queue", labels=["queue"]
+        )
+        for queue, count in broker.gates.seated().items():
+            parked.add_metric([queue], count)
+        yield parked
+        for name, text in (
+            ("push_requests", "Push requests"),
+            ("push_messages", "Messages pushed"),
+            ("pop_requests", "Pop requests"),
+            ("pop_messages", "Messages delivered"),
+            ("ack_requests", "Ack requests"),
+            ("ack_messages", "Acknowledgments"),
+        ):
+            yield counter(f"queen_process_{name}", text, getattr(counters, name))
+        yield counter("queen_process_transactions", "Transactions committed", counters.transactions)
+        yield counter("queen_process_dead_letters", "Messages dead-lettered", counters.dead_letters)
+        yield counter("queen_claim_calls", "Claim calls to the database", counters.claim_calls)
+        yield counter("queen_probe_calls", "Probe calls to the database", counters.probe_calls)
+        fired = CounterMetricFamily(
+            "queen_batches_fired", "Combined calls to the database", labels=["op"]
+        )
+        fired.add_metric(["push"], broker.push_combiner.flushes)
+        yield fired
+        items = CounterMetricFamily(
+            "queen_batch_items_fired", "Items in combined calls", labels=["op"]
+        )
+        items.add_metric(["push"], broker.push_combiner.flushed_items)
+        yield items
+        inflight = GaugeMetricFamily(
+            "queen_admission_inflight", "Write transactions in flight", labels=["lane"]
+        )
+        for kind, count in broker.admission.in_flight.items():
+            inflight.add_metric([kind], count)
+        yield inflight
+        stats = broker.store.stats()
+        yield gauge("queen_db_pool_size", "Connections of the pool", stats["size"])
+        yield gauge("queen_db_pool_idle", "Idle connections", stats["idle"])
+        yield gauge("queen_db_pool_active", "Connections in use", stats["size"] - stats["idle"])
+        yield gauge("queen_database_up", "1 when the database answered last", broker.ready)
+
+
+def register(broker: "Broker") -> BrokerCollector:
+    collector = BrokerCollector(broker)
+    REGISTRY.register(collector)
+    return collector
+
+
+def unregister(collector: BrokerCollector) -> None:
+    REGISTRY.unregister(collector)
+
+
+def gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=float(value))
+
+
+def counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=float(value))
+
+
+def resident_bytes() -> int:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError, ValueError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

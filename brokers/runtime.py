@@ -1,0 +1,248 @@
+"""The broker as a running thing: its connections, its state, its tasks.
+
+One Broker per process and event loop. It starts at once and finds the database when the
+database comes: until then it is alive and not ready. What it holds in memory may all be
+lost; PostgreSQL has what matters.
+
+Imports store, flow, metrics, message_ids. Used by api/, services/ and the commands.
+"""
+
+import asyncio
+import concurrent.futures
+import logging
+import time
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+
+from brokers import metrics
+from brokers.config import Config
+from brokers.errors import StoreError
+from brokers.flow.admission import Admission
+from brokers.flow.announce import Announcer
+from brokers.flow.gates import Gates
+from brokers.message_ids import Minter
+from brokers.services.leases import LeaseMemory
+from brokers.store import calls, install
+from brokers.store.combine import BUSY_LANES, PushCombiner
+from brokers.store.directory import Directory
+from brokers.store.pool import Lane, Pool
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PING_S = 5.0
+WATCH_EVERY_S = 1.0
+LANES = 1 + BUSY_LANES
+HOUSEKEEPING_EVERY_S = 5.0
+HOUSEKEEPING_STEPS_MAX = 20
+RECLAIM_ROWS = 5000
+TXN_ROWS = 5000
+CALL_FROM_THREAD_S = 60.0
+
+
+class Store:
+    """The pool, as services see it: `fetch` for a statement, `ping` for a round trip."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.fetch = pool.fetch
+        self.stats = pool.stats
+
+    async def fetch_one(self, statement: str, parameters: Any = None) -> Any:
+        rows = await self._pool.fetch(statement, parameters)
+        return rows[0] if rows else None
+
+    async def ping(self) -> None:
+        await calls.ping(self._pool.fetch, timeout_s=PING_S)
+
+
+class Queues:
+    """What management tells the running broker about queues that it changed."""
+
+    def __init__(self, directory: Directory, gates: Gates) -> None:
+        self._directory = directory
+        self._gates = gates
+
+    def forget(self, tenant: UUID, queue: str) -> None:
+        """A queue was configured or deleted: believe nothing old, and let its waiters look."""
+        self._directory.forget_queue(tenant, queue)
+        self._gates.ring(tenant, queue)
+
+
+class Broker:
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.ready = False
+        self.counters = metrics.Counters()
+        self.ids = Minter()
+        self.admission = Admission()
+        self.gates = Gates()
+        self.announce = Announcer(self.gates)
+        self.directory = Directory(ttl_s=config.jobs.cache_refresh_ms / 1000)
+        self.queues = Queues(self.directory, self.gates)
+        self.leases = LeaseMemory()
+        self.loop_lag_ms = 0.0
+        name = f"queen {config.server.server_id}"[:60]
+        self._pool = Pool(config.postgres, size=config.postgres.pool_size, name=name)
+        self.store = Store(self._pool)
+        self._lanes = [Lane(config.postgres, name=f"{name} push") for _ in range(LANES)]
+        self.push_combiner = PushCombiner(
+            config=config.push,
+            directory=self.directory,
+            lane=self._lanes[0],
+            busy_lanes=self._lanes[1:],
+            slot=self._push_slot,
+            announce=self.announce.pushed,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._collector: metrics.BrokerCollector | None = None
+
+    def _push_slot(self) -> AbstractAsyncContextManager[None]:
+        return self.admission.slot("push")
+
+    def tenant_filter(self, tenant: UUID) -> UUID | None:
+        """The tenant that ids must belong to; None while tenancy is off."""
+        return tenant if self.config.tenancy.header else None
+
+    async def start(self) -> None:
+        """Return at once; the database is found, and its schema applied, in the background."""
+        self._loop = asyncio.get_running_loop()
+        await self._pool.open()
+        self._collector = metrics.register(self)
+        for name, work in (
+            ("push combiner", self.push_combiner.run()),
+            ("database watch", self._watch_database()),
+            ("housekeeping", self._keep_house()),
+            ("loop lag", self._measure_lag()),
+        ):
+            self._tasks.append(asyncio.create_task(work, name=name))
+
+    async def drain(self) -> None:
+        """Parked pops answer, no new lease is given, what is being pushed is stored."""
+        self.gates.close()
+        await self.push_combiner.drained()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.push_combiner.stop()
+        for lane in self._lanes:
+            await lane.close()
+        await self._pool.close()
+        if self._collector is not None:
+            metrics.unregister(self._collector)
+        self.ready = False
+
+    def call_from_thread(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a service in our loop for a view that runs in a thread."""
+        assert self._loop is not None, "the broker was not started"
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(CALL_FROM_THREAD_S)
+        except concurrent.futures.TimeoutError:
+            future.cancel()
+            raise StoreError("the call took too long", outcome_unknown=True) from None
+
+    async def _watch_database(self) -> None:
+        """Apply the schema once the database is there, then keep `ready` true to life."""
+        schema_applied = False
+        while True:
+            try:
+                if not schema_applied:
+                    await self._apply_schema()
+                    schema_applied = True
+                await self.store.ping()
+            except install.SchemaMismatch as error:
+                log.error("%s", error)
+                self._now_ready(False)
+            except StoreError as error:
+                log.debug("database: %s", error.text)
+                self._now_ready(False)
+            except Exception as error:
+                log.warning("the database is not ready: %s", error)
+                self._now_ready(False)
+            else:
+                self._now_ready(True)
+            await asyncio.sleep(WATCH_EVERY_S if self.ready else WATCH_EVERY_S / 4)
+
+    async def _apply_schema(self) -> None:
+        await self.store.ping()
+        if self.config.server.apply_schema:
+            installed = await sync_to_async(install.apply_schema, thread_sensitive=False)(
+                self.config
+            )
+            if installed:
+                log.info("schema applied, %d procedures installed", len(installed))
+        else:
+            await sync_to_async(install.check_schema, thread_sensitive=False)(self.config)
+
+    def _now_ready(self, ready: bool) -> None:
+        if ready != self.ready:
+            log.info("database %s", "connected" if ready else "lost")
+        self.ready = ready
+
+    async def _keep_house(self) -> None:
+        """Bounded steps behind the traffic: expired transaction slots, deleted queues' rows."""
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_EVERY_S)
+            if not self.ready:
+                continue
+            try:
+                await self._clear_slots()
+                await self._reclaim()
+            except StoreError as error:
+                log.info("housekeeping: %s", error.text)
+
+    async def _clear_slots(self) -> None:
+        async with self.admission.slot("maint"):
+            await calls.txn_slot_clear(
+                self.store.fetch, longest_s=self.config.jobs.txn_floor_s, rows_max=TXN_ROWS
+            )
+
+    async def _reclaim(self) -> None:
+        for _ in range(HOUSEKEEPING_STEPS_MAX):
+            async with self.admission.slot("maint"):
+                removed = await calls.queue_reclaim(self.store.fetch, rows_max=RECLAIM_ROWS)
+            if not removed:
+                return
+
+    async def _measure_lag(self) -> None:
+        """How late the loop is, on average since the start."""
+        total_s, samples, every_s = 0.0, 0, 0.5
+        while True:
+            due = time.monotonic() + every_s
+            await asyncio.sleep(every_s)
+            total_s += max(time.monotonic() - due, 0.0)
+            samples += 1
+            self.loop_lag_ms = 1000 * total_s / samples
+
+
+_current: Broker | None = None
+_opening: asyncio.Task[None] | None = None
+
+
+def current() -> Broker | None:
+    return _current
+
+
+def set_current(broker: Broker | None) -> None:
+    global _current
+    _current = broker
+
+
+def current_or_open() -> Broker:
+    """The process's broker; under a foreign ASGI server it is opened by the first request."""
+    global _current, _opening
+    if _current is None:
+        from django.conf import settings
+
+        _current = Broker(settings.QUEEN_CONFIG)
+        _opening = asyncio.get_running_loop().create_task(_current.start(), name="open broker")
+    return _current

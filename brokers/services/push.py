@@ -1,0 +1,84 @@
+"""Push: store messages, and answer when they are committed.
+
+Stations: mint ids -> build frames -> combine -> (commit, announce) -> answer. Ids are fixed
+here, once, so that any replay of the same item is recognised.
+
+Imports domain, frames, store. Called by api/hot.py.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from brokers import frames
+from brokers.domain import PushItem, PushOutcome, PushRequest
+from brokers.store.combine import Parcel
+
+if TYPE_CHECKING:
+    from brokers.runtime import Broker
+
+
+async def push(broker: "Broker", request: PushRequest) -> list[PushOutcome]:
+    """Store the items; one outcome each, in request order.
+
+    Items of one (queue, partition) are one parcel and keep their order. The answer waits
+    for all parcels. A request that is cancelled leaves its parcels in the combiner: they
+    may be stored all the same, as with any lost answer.
+    """
+    items = request.items
+    ids = broker.ids.mint_many(len(items))
+    subject = request.producer_sub
+    groups: dict[tuple[str, str], list[int]] = {}
+    for position, item in enumerate(items):
+        groups.setdefault((item.queue, item.partition), []).append(position)
+
+    waiting = Countdown(len(groups))
+    placed: list[tuple[list[int], Parcel]] = []
+    for (queue, partition), positions in groups.items():
+        parcel = make_parcel([items[one] for one in positions], [ids[one] for one in positions], subject)
+        parcel.waiter = waiting.one_done
+        broker.push_combiner.put((request.tenant, queue, partition), parcel)
+        placed.append((positions, parcel))
+    broker.counters.push_requests += 1
+    broker.counters.push_messages += len(items)
+    await waiting.finished
+
+    outcomes: list[PushOutcome] = [None] * len(items)  # type: ignore[list-item]
+    for positions, parcel in placed:
+        assert parcel.outcomes is not None
+        for position, (status, message_id, error) in zip(positions, parcel.outcomes, strict=True):
+            given = items[position].transaction_id
+            outcomes[position] = PushOutcome(
+                status, message_id, ids[position] if given is None else given, error
+            )
+    return outcomes
+
+
+def make_parcel(items: list[PushItem], ids: list[str], subject: str | None) -> Parcel:
+    """The items of one partition as frames; an item without a transactionId goes by its id."""
+    literals = [
+        frames.literal(one if item.transaction_id is None else item.transaction_id)
+        for item, one in zip(items, ids, strict=True)
+    ]
+    return Parcel(
+        ids,
+        literals,
+        [
+            frames.frame(one, literal, item.trace_id, subject, item.payload)
+            for item, one, literal in zip(items, ids, literals, strict=True)
+        ],
+    )
+
+
+class Countdown:
+    """Finished when it has been told so often that one part is done."""
+
+    __slots__ = ("_left", "finished")
+
+    def __init__(self, parts: int) -> None:
+        self._left = parts
+        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def one_done(self) -> None:
+        self._left -= 1
+        if self._left == 0 and not self.finished.done():
+            self.finished.set_result(None)

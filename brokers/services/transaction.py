@@ -1,0 +1,206 @@
+"""Transaction: pushes and acks of any queues and partitions, all or nothing.
+
+Imports domain, frames, store, services/ack, services/push. Called by api/hot.py.
+"""
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from brokers import frames
+from brokers.domain import (
+    NIL_ID,
+    Ack,
+    OperationResult,
+    PushItem,
+    TransactionRequest,
+    TransactionResult,
+)
+from brokers.errors import Permanent, StoreError
+from brokers.services.ack import ERRORS, ack_item, uuid_text
+from brokers.services.push import make_parcel
+from brokers.store import calls
+from brokers.store.calls import CommitRow, PartitionRow, PushGroup
+from brokers.store.combine import NO_KEY
+
+if TYPE_CHECKING:
+    from brokers.runtime import Broker
+
+STALE, DUPLICATE, ACK_REJECTED = "QN001", "QN002", "QN003"
+STALE_ROUNDS_MAX = 3
+UNRESOLVABLE = "QTXN ack references unknown transactionId; transaction rolled back"
+
+
+async def commit(broker: "Broker", request: TransactionRequest) -> TransactionResult:
+    """Carry out every operation in one database transaction, or none of them.
+
+    A refusal is an answer (`success` false with its reason). A database that is away is an
+    error: a transaction is never spooled.
+    """
+    transaction_id = str(uuid4())
+    plan = Plan(broker, request)
+    for _ in range(STALE_ROUNDS_MAX):
+        refused = await plan.resolve()
+        if refused is not None:
+            return _failure(transaction_id, "db_error", refused)
+        try:
+            async with broker.admission.slot("push"):
+                rows = await calls.transaction_commit(
+                    broker.store.fetch,
+                    plan.groups,
+                    plan.acks,
+                    tenant=broker.tenant_filter(request.tenant),
+                    required_leases=[uuid_text(one) or NIL_ID for one in request.required_leases],
+                    mentions_lease=request.mentions_lease,
+                    wait_ms=broker.config.push.busy_ms,
+                )
+        except Permanent as error:
+            if error.sqlstate == STALE:
+                plan.forget()
+                continue
+            return _refusal(transaction_id, plan, error)
+        except StoreError as error:
+            if error.code == "pool" or error.outcome_unknown:
+                raise
+            return _failure(transaction_id, "db_error", error.text)
+        plan.announce(rows)
+        broker.counters.transactions += 1
+        return TransactionResult(
+            transaction_id=transaction_id, success=True, results=plan.results(rows)
+        )
+    return _failure(transaction_id, "db_error", "the queue keeps changing: retry")
+
+
+class Plan:
+    """The operations, sorted into one group per partition and a list of acks."""
+
+    def __init__(self, broker: "Broker", request: TransactionRequest) -> None:
+        self._broker = broker
+        self._request = request
+        operations = request.operations
+        pushes = [no for no, one in enumerate(operations) if isinstance(one, PushItem)]
+        ids = broker.ids.mint_many(len(pushes)) if pushes else []
+        self._ids = dict(zip(pushes, ids, strict=True))
+        self._places: dict[tuple[str, str], list[int]] = {}
+        for no in pushes:
+            item = operations[no]
+            assert isinstance(item, PushItem)
+            self._places.setdefault((item.queue, item.partition), []).append(no)
+        self._ack_nos = [no for no, one in enumerate(operations) if isinstance(one, Ack)]
+        self.acks = [ack_item(one) for one in operations if isinstance(one, Ack)]
+        self.groups: list[PushGroup] = []
+        self._rows: list[PartitionRow] = []
+
+    async def resolve(self) -> str | None:
+        """Give every group its ids; a text when a queue refuses to be pushed to."""
+        if not self._places:
+            return None
+        broker, tenant = self._broker, self._request.tenant
+        places = list(self._places)
+        known = [broker.directory.partitions.get((tenant, *place)) for place in places]
+        if any(row is None or row.encryption_enabled for row in known):
+            known = list(await calls.partition_ensure(broker.store.fetch, tenant, places))
+            for place, row in zip(places, known, strict=True):
+                assert row is not None
+                broker.directory.partitions.put((tenant, *place), row)
+        self._rows = [row for row in known if row is not None]
+        if any(row.encryption_enabled for row in self._rows):
+            return NO_KEY
+        self.groups = [
+            self._group(row, nos)
+            for row, nos in zip(self._rows, self._places.values(), strict=True)
+        ]
+        return None
+
+    def _group(self, row: PartitionRow, nos: list[int]) -> PushGroup:
+        items = [self._request.operations[no] for no in nos]
+        parcel = make_parcel(
+            [item for item in items if isinstance(item, PushItem)],
+            [self._ids[no] for no in nos],
+            self._request.producer_sub,
+        )
+        joined, ends = frames.join(parcel.frames)
+        return PushGroup(
+            partition_id=row.id,
+            queue_id=row.queue_id,
+            version=row.version,
+            frames=joined,
+            ends=ends,
+            transactions=frames.TEXT_SEPARATOR.join(parcel.literals),
+            flags=None,
+            first_id=parcel.ids[0],
+            last_id=parcel.ids[-1],
+        )
+
+    def forget(self) -> None:
+        for place in self._places:
+            self._broker.directory.forget_partition(self._request.tenant, *place)
+
+    def announce(self, rows: list[CommitRow]) -> None:
+        news = [
+            (self._request.tenant, queue, partition, row.queue_id, row.id, len(nos))
+            for ((queue, partition), nos), row in zip(
+                self._places.items(), self._rows, strict=True
+            )
+        ]
+        if news:
+            self._broker.announce.pushed(news)
+        self._broker.announce.committed(rows)
+
+    def results(self, rows: list[CommitRow]) -> list[OperationResult]:
+        """One result an operation, in the flat order of the request."""
+        originals: dict[int, str] = {}
+        groups = list(self._places.values())
+        acked: dict[int, CommitRow] = {}
+        for row in rows:
+            if row.kind == "ack":
+                acked[self._ack_nos[row.no - 1]] = row
+            elif row.duplicate_positions and row.duplicate_ids:
+                nos = groups[row.no - 1]
+                for position, original in zip(
+                    row.duplicate_positions, row.duplicate_ids, strict=True
+                ):
+                    originals[nos[position]] = original
+        results = []
+        for no, operation in enumerate(self._request.operations):
+            if isinstance(operation, PushItem):
+                own = self._ids[no]
+                results.append(
+                    OperationResult(
+                        "push",
+                        True,
+                        own if operation.transaction_id is None else operation.transaction_id,
+                        message_id=originals.get(no, own),
+                        queue=operation.queue,
+                        duplicate=no in originals,
+                    )
+                )
+            else:
+                results.append(
+                    OperationResult(
+                        "ack", True, operation.transaction_id, dlq=bool(acked[no].dead_lettered)
+                    )
+                )
+        return results
+
+    def ack_text(self, detail: str) -> str:
+        """What to tell about the ack that the database refused (`<no> <outcome>`)."""
+        no, _, refused = detail.partition(" ")
+        operation = self._request.operations[self._ack_nos[int(no) - 1]]
+        assert isinstance(operation, Ack)
+        if refused == "unresolvable":
+            return UNRESOLVABLE
+        return f"ack of {operation.transaction_id}: {ERRORS[refused]}"
+
+
+def _refusal(transaction_id: str, plan: Plan, error: Permanent) -> TransactionResult:
+    if error.sqlstate == DUPLICATE:
+        return _failure(transaction_id, "duplicate", error.text.split("\n")[0])
+    if error.sqlstate == ACK_REJECTED:
+        return _failure(transaction_id, "ack_rejected", plan.ack_text(error.detail))
+    return _failure(transaction_id, "db_error", error.text.split("\n")[0])
+
+
+def _failure(transaction_id: str, reason: str, error: str) -> TransactionResult:
+    return TransactionResult(
+        transaction_id=transaction_id, success=False, results=[], reason=reason, error=error
+    )

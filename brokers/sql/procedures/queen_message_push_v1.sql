@@ -1,0 +1,203 @@
+-- queen_message_push_v1: append one flush: for each partition of it, its messages in order.
+--
+-- Called by  brokers/store/calls.py, message_push(); queen_transaction_commit_v1
+-- Reads      queen_queue, queen_partition, queen_txn, queen_segment (originals of duplicates)
+-- Writes     queen_segment, queen_txn, queen_partition
+-- Locks      partition rows in ascending id, in one statement. With p_wait_ms = 0 rows held
+--            by others are skipped and answered `busy`; else waits that long for each, then
+--            fails with 55P03.
+-- Cost       four statements whatever the number of groups and messages; duplicates
+--            cost a loop over their groups.
+-- Answers    one row per group, numbered as asked from 1:
+--              stored  base_offset is the first message's offset (null: all were duplicates)
+--              stale   the queue or partition is gone or was configured since: reload, repeat
+--              busy    somebody holds the partition's row
+--            duplicate_* describe the messages of the group that were not written:
+--            position (from 0), the original's id (nil when not retained), and whether the
+--            original is in this very flush.
+-- Raises     55P03 when a waited-for lock is not had in time.
+--
+-- p_transactions holds the canonical literals of a group joined by chr(30). Ids rise
+-- along a group (the caller cuts it where they do not), and a group names a partition
+-- once. The clock is read after the locks are ours. created_at never goes back along a
+-- partition, and is a whole millisecond later whenever the first id is not above the
+-- partition's last, so that (created_at in ms, id) never decreases.
+
+CREATE OR REPLACE FUNCTION queen_message_push_v1(
+    p_partition_ids bigint[],
+    p_queue_ids     bigint[],
+    p_versions      bigint[],
+    p_frames        bytea[],
+    p_ends          bytea[],
+    p_transactions  text[],
+    p_flags         bytea[],
+    p_first_ids     uuid[],
+    p_last_ids      uuid[],
+    p_wait_ms       integer
+)
+RETURNS TABLE (
+    group_no integer, verdict text, base_offset bigint,
+    duplicate_positions integer[], duplicate_ids uuid[], duplicate_inside boolean[]
+)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_locked   bigint[];
+    v_verdicts text[];
+    v_windows  bigint[];
+    v_classes  smallint[];
+    v_mixed    boolean;
+    v_now      timestamptz;
+    v_filling  smallint[];
+    v_slots    smallint[];
+    v_suspects integer[];
+    v_bases    bigint[];
+    v_group    integer;
+    v_stored   record;
+BEGIN
+    IF p_wait_ms > 0 THEN
+        PERFORM set_config('lock_timeout', p_wait_ms::text, true);
+        v_locked := ARRAY(
+            SELECT lane.id FROM queen_partition lane
+             WHERE lane.id = ANY (p_partition_ids)
+             ORDER BY lane.id
+               FOR UPDATE);
+    ELSE
+        v_locked := ARRAY(
+            SELECT lane.id FROM queen_partition lane
+             WHERE lane.id = ANY (p_partition_ids)
+             ORDER BY lane.id
+               FOR UPDATE SKIP LOCKED);
+    END IF;
+
+    v_now := clock_timestamp();
+    v_filling := queen_txn_slots_v1(v_now);
+
+    -- Judged after the locks: a configure or delete that came first is seen here.
+    SELECT array_agg(
+               CASE WHEN lane.id IS NULL OR queue.id IS NULL
+                      OR queue.config_version <> asked.version THEN 'stale'
+                    WHEN held.id IS NULL THEN 'busy'
+                    ELSE 'stored'
+               END ORDER BY asked.no),
+           array_agg(coalesce(queue.dedup_window_seconds, 0) ORDER BY asked.no),
+           array_agg(coalesce(queue.txn_class, 0::smallint) ORDER BY asked.no),
+           coalesce(bool_or(queue.txn_class_mixed), false)
+      INTO v_verdicts, v_windows, v_classes, v_mixed
+      FROM unnest(p_partition_ids, p_queue_ids, p_versions)
+           WITH ORDINALITY AS asked(partition_id, queue_id, version, no)
+      LEFT JOIN queen_partition lane
+             ON lane.id = asked.partition_id AND lane.queue_id = asked.queue_id
+      LEFT JOIN queen_queue queue ON queue.id = lane.queue_id
+      LEFT JOIN unnest(v_locked) AS held(id) ON held.id = asked.partition_id;
+
+    -- Which slots may hold an id inside its window: those of the classes at hand, or all
+    -- of them when a queue changed its class while rows of it were lying in the other.
+    v_slots := CASE WHEN v_mixed THEN ARRAY[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]::smallint[]
+                    ELSE ARRAY(SELECT DISTINCT slot::smallint
+                                 FROM unnest(v_classes) AS class(no),
+                                      generate_series(class.no * 3, least(class.no * 3 + 2, 9)) AS slot)
+               END;
+
+    v_suspects := ARRAY(
+        SELECT DISTINCT suspect.no
+          FROM (
+            SELECT asked.no::integer AS no
+              FROM unnest(p_partition_ids, p_transactions, v_verdicts, v_windows)
+                   WITH ORDINALITY AS asked(partition_id, transactions, verdict, dedup_window, no)
+             CROSS JOIN LATERAL string_to_table(asked.transactions, chr(30)) AS message(transaction)
+              JOIN queen_txn known
+                ON known.partition_id = asked.partition_id
+               AND known.hash = hashtextextended(message.transaction, 0)
+               AND known.slot = ANY (v_slots)
+               AND known.created_at > v_now - make_interval(secs => asked.dedup_window)
+             WHERE asked.verdict = 'stored' AND asked.dedup_window > 0
+            UNION ALL
+            SELECT asked.no::integer
+              FROM unnest(p_transactions, v_verdicts, v_windows)
+                   WITH ORDINALITY AS asked(transactions, verdict, dedup_window, no)
+             CROSS JOIN LATERAL string_to_table(asked.transactions, chr(30)) AS message(transaction)
+             WHERE asked.verdict = 'stored' AND asked.dedup_window > 0
+               AND strpos(asked.transactions, chr(30)) > 0
+             GROUP BY asked.no, message.transaction
+            HAVING count(*) > 1
+          ) AS suspect);
+
+    -- The usual case, all groups in one statement: nothing in them has been seen before.
+    WITH asked AS MATERIALIZED (
+        SELECT given.no::integer AS no, given.partition_id, given.frames, given.ends, given.flags,
+               given.last_id, given.class,
+               lane.last_offset + 1 AS base_offset,
+               ARRAY(SELECT hashtextextended(message.transaction, 0)
+                       FROM string_to_table(given.transactions, chr(30))
+                            WITH ORDINALITY AS message(transaction, position)
+                      ORDER BY message.position) AS hashes,
+               CASE WHEN lane.last_id IS NULL OR given.first_id > lane.last_id
+                    THEN greatest(v_now, lane.last_created_at)
+                    ELSE greatest(v_now, date_trunc('milliseconds', lane.last_created_at)
+                                         + interval '1 millisecond')
+               END AS created_at
+          FROM unnest(p_partition_ids, p_frames, p_ends, p_transactions, p_flags,
+                      p_first_ids, p_last_ids, v_verdicts, v_classes)
+               WITH ORDINALITY AS given(partition_id, frames, ends, transactions, flags,
+                                        first_id, last_id, verdict, class, no)
+          JOIN queen_partition lane ON lane.id = given.partition_id
+         WHERE given.verdict = 'stored' AND given.no <> ALL (v_suspects)
+    ), written AS (
+        INSERT INTO queen_segment (partition_id, base_offset, end_offset, created_at, format,
+                                   frames, ends, flags)
+        SELECT asked.partition_id, asked.base_offset,
+               asked.base_offset + cardinality(asked.hashes) - 1,
+               asked.created_at, 1, asked.frames, asked.ends, asked.flags
+          FROM asked
+    ), indexed AS (
+        INSERT INTO queen_txn (partition_id, hash, message_offset, created_at, slot)
+        SELECT asked.partition_id, message.hash, asked.base_offset + message.position - 1,
+               v_now, v_filling[asked.class + 1]
+          FROM asked
+         CROSS JOIN LATERAL unnest(asked.hashes) WITH ORDINALITY AS message(hash, position)
+    ), moved AS (
+        UPDATE queen_partition lane
+           SET last_offset = asked.base_offset + cardinality(asked.hashes) - 1,
+               last_created_at = asked.created_at,
+               last_id = asked.last_id,
+               -- Indexed, so moved at most once a second: the other updates stay HOT.
+               last_write_at = CASE WHEN lane.last_write_at > v_now - interval '1 second'
+                                    THEN lane.last_write_at ELSE v_now END,
+               oldest_live_at = coalesce(lane.oldest_live_at, asked.created_at)
+          FROM asked
+         WHERE lane.id = asked.partition_id
+    )
+    SELECT array_agg(asked.base_offset ORDER BY given.no)
+      INTO v_bases
+      FROM generate_series(1, cardinality(p_partition_ids)) AS given(no)
+      LEFT JOIN asked ON asked.no = given.no;
+
+    RETURN QUERY
+    SELECT given.no::integer, given.verdict, given.base_offset,
+           NULL::integer[], NULL::uuid[], NULL::boolean[]
+      FROM unnest(v_verdicts, v_bases) WITH ORDINALITY AS given(verdict, base_offset, no)
+     WHERE given.no <> ALL (v_suspects);
+
+    FOREACH v_group IN ARRAY v_suspects LOOP
+        SELECT * INTO v_stored
+          FROM queen_segment_append_distinct_v1(
+                   p_partition_ids[v_group], p_frames[v_group], p_transactions[v_group],
+                   p_flags[v_group], v_now,
+                   v_now - make_interval(secs => v_windows[v_group]), v_slots,
+                   v_filling[v_classes[v_group] + 1]);
+        group_no := v_group;
+        verdict := 'stored';
+        base_offset := v_stored.base_offset;
+        duplicate_positions := v_stored.duplicate_positions;
+        duplicate_ids := v_stored.duplicate_ids;
+        duplicate_inside := v_stored.duplicate_inside;
+        RETURN NEXT;
+    END LOOP;
+END;
+$$;

@@ -1,0 +1,107 @@
+-- queen_transaction_commit_v1: pushes and acks of any partitions, all or nothing.
+--
+-- Called by  brokers/store/calls.py, transaction_commit()
+-- Reads      what queen_message_push_v1 and queen_message_ack_v1 read
+-- Writes     what they write
+-- Locks      partition rows in ascending id (waiting at most p_wait_ms for each), then
+--            cursor rows in ascending (partition, group), then queen_wake rows.
+-- Cost       one push call and one ack call.
+-- Answers    push rows (kind 'push', no = group) as queen_message_push_v1, and ack rows
+--            (kind 'ack', no = ack) as queen_message_ack_v1.
+-- Raises     QN001 stale: ids or version are out of date, reload and repeat
+--            QN002 a pushed transactionId is already in the window (DETAIL: group position)
+--            QN003 an ack cannot be carried out (DETAIL: ack outcome)
+--            55P03 when a partition's lock is not had in time
+--
+-- Every raise undoes all of it: the function is the transaction. A lease is checked after
+-- its row is locked, inside this transaction: of a late committer and the successor that
+-- popped meanwhile exactly one wins.
+
+CREATE OR REPLACE FUNCTION queen_transaction_commit_v1(
+    p_partition_ids  bigint[],
+    p_queue_ids      bigint[],
+    p_versions       bigint[],
+    p_frames         bytea[],
+    p_ends           bytea[],
+    p_transactions   text[],
+    p_flags          bytea[],
+    p_first_ids      uuid[],
+    p_last_ids       uuid[],
+    p_wait_ms        integer,
+    p_tenant_id      uuid,
+    p_ack_partitions uuid[],
+    p_ack_groups     text[],
+    p_ack_leases     uuid[],
+    p_ack_texts      text[],
+    p_ack_actions    smallint[],
+    p_ack_errors     text[],
+    p_required       uuid[],
+    p_mentions_lease boolean
+)
+RETURNS TABLE (
+    kind text, no integer, outcome text, base_offset bigint,
+    duplicate_positions integer[], duplicate_ids uuid[],
+    lease_released boolean, dead_lettered boolean, queue_id bigint, partition_id bigint
+)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_push record;
+    v_ack  record;
+BEGIN
+    IF cardinality(p_partition_ids) > 0 THEN
+        FOR v_push IN
+            SELECT * FROM queen_message_push_v1(
+                p_partition_ids, p_queue_ids, p_versions, p_frames, p_ends, p_transactions,
+                p_flags, p_first_ids, p_last_ids, p_wait_ms)
+        LOOP
+            IF v_push.verdict <> 'stored' THEN
+                RAISE EXCEPTION 'the queue or partition was changed or deleted meanwhile'
+                    USING ERRCODE = 'QN001';
+            END IF;
+            IF false = ANY (v_push.duplicate_inside) THEN
+                RAISE EXCEPTION 'QDUP transactionId already exists; transaction rolled back'
+                    USING ERRCODE = 'QN002',
+                          DETAIL = v_push.group_no || ' ' || v_push.duplicate_positions[
+                              array_position(v_push.duplicate_inside, false)];
+            END IF;
+            kind := 'push';
+            no := v_push.group_no;
+            outcome := v_push.verdict;
+            base_offset := v_push.base_offset;
+            duplicate_positions := v_push.duplicate_positions;
+            duplicate_ids := v_push.duplicate_ids;
+            queue_id := p_queue_ids[v_push.group_no];
+            partition_id := p_partition_ids[v_push.group_no];
+            RETURN NEXT;
+        END LOOP;
+    END IF;
+
+    base_offset := NULL;
+    duplicate_positions := NULL;
+    duplicate_ids := NULL;
+    IF cardinality(p_ack_partitions) > 0 THEN
+        FOR v_ack IN
+            SELECT * FROM queen_message_ack_v1(
+                p_tenant_id, array_fill(1, ARRAY[cardinality(p_ack_partitions)]),
+                p_ack_partitions, p_ack_groups, p_ack_leases, p_ack_texts,
+                p_ack_actions, p_ack_errors, p_required, p_mentions_lease)
+        LOOP
+            IF v_ack.outcome NOT IN ('done', 'noop') THEN
+                RAISE EXCEPTION 'ack %: %', v_ack.ack_no, v_ack.outcome
+                    USING ERRCODE = 'QN003', DETAIL = v_ack.ack_no || ' ' || v_ack.outcome;
+            END IF;
+            kind := 'ack';
+            no := v_ack.ack_no;
+            outcome := v_ack.outcome;
+            lease_released := v_ack.lease_released;
+            dead_lettered := v_ack.dead_lettered;
+            queue_id := v_ack.queue_id;
+            partition_id := v_ack.partition_id;
+            RETURN NEXT;
+        END LOOP;
+    END IF;
+END;
+$$;

@@ -1,0 +1,59 @@
+-- queen_txn_slot_clear_v1: truncate the transaction slots whose rows have expired.
+--
+-- Called by  brokers/store/calls.py, txn_slot_clear(), every few seconds
+-- Writes     queen_txn slots, queen_txn_slot
+-- Locks      the slot's table exclusively, for the truncation alone and waiting at most
+--            200 ms for it: a push reads every slot of its class, so a long wait here would
+--            queue the pushes behind us.
+-- Cost       nothing when nothing is due; else a truncation, or for the longest class a
+--            bounded DELETE.
+-- Answers    how many slots were truncated.
+--
+-- A class fills slot period mod 3. In period k the slot of k+1 holds rows of k-2, all
+-- older than one span, which is the longest window of the class: they are nobody's. The
+-- period is judged again under the lock.
+
+CREATE OR REPLACE FUNCTION queen_txn_slot_clear_v1(p_longest_s bigint, p_rows_max integer)
+RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_slot    queen_txn_slot;
+    v_period  bigint;
+    v_cleared integer := 0;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('queen_txn_slot_clear', 0)) THEN
+        RETURN 0;
+    END IF;
+    PERFORM set_config('lock_timeout', '200ms', true);
+    FOR v_slot IN SELECT * FROM queen_txn_slot WHERE span_s > 0 ORDER BY slot LOOP
+        v_period := floor(extract(epoch FROM clock_timestamp()) / v_slot.span_s)::bigint;
+        CONTINUE WHEN (v_period + 1) % 3 <> v_slot.slot % 3 OR v_slot.cleared_period >= v_period;
+        BEGIN
+            EXECUTE format('LOCK TABLE queen_txn_%s IN ACCESS EXCLUSIVE MODE', v_slot.slot);
+            IF floor(extract(epoch FROM clock_timestamp()) / v_slot.span_s)::bigint = v_period THEN
+                EXECUTE format('TRUNCATE queen_txn_%s', v_slot.slot);
+                UPDATE queen_txn_slot SET cleared_period = v_period WHERE slot = v_slot.slot;
+                v_cleared := v_cleared + 1;
+            END IF;
+        EXCEPTION WHEN lock_not_available THEN
+            NULL;  -- Busy now: the next step tries again, a whole period long.
+        END;
+    END LOOP;
+
+    DELETE FROM queen_txn_9
+     WHERE ctid = ANY (ARRAY(
+           SELECT old.ctid
+             FROM queen_txn_9 old
+             LEFT JOIN queen_partition lane ON lane.id = old.partition_id
+             LEFT JOIN queen_queue queue ON queue.id = lane.queue_id
+            WHERE old.created_at < clock_timestamp() - make_interval(secs => p_longest_s)
+              AND (queue.id IS NULL
+                   OR old.created_at < clock_timestamp() - make_interval(
+                          secs => greatest(queue.dedup_window_seconds,
+                                           queue.completed_retention_seconds)))
+            ORDER BY old.created_at
+            LIMIT p_rows_max));
+    RETURN v_cleared;
+END;
+$$;

@@ -1,0 +1,402 @@
+"""Every hot procedure as one typed coroutine: the only door to them.
+
+A function here names the procedure, passes the arguments, shapes the rows; it decides
+nothing. `fetch` is that of a pool or of a lane (see pool.py). Arrays of numbers and ids
+travel as their text form, which is quicker to make than element by element; frames travel
+binary.
+
+Imports domain and errors' users' types only. Used by services/ and flow/.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+Fetch = Callable[..., Awaitable[list[Any]]]
+
+PING = "SELECT 1"
+QUEUE_ENSURE = """
+SELECT id, uid::text, config_version, lease_time, delayed_processing, window_buffer,
+       min_pop_wait_time, encryption_enabled, max_deliveries
+  FROM queen_queue_ensure_v1(%s::uuid, %s::text)
+"""
+QUEUE_DISCOVER = """
+SELECT id, name, uid::text, config_version, lease_time, delayed_processing, window_buffer,
+       min_pop_wait_time, encryption_enabled, max_deliveries
+  FROM queen_queue_discover_v1(%s::uuid, %s::text, %s::text)
+"""
+PARTITION_ENSURE = """
+SELECT pair_no, queue_id, config_version, encryption_enabled, partition_id, partition_uid::text
+  FROM queen_partition_ensure_v1(%s::uuid, %b::text[], %b::text[])
+"""
+PARTITION_FIND = "SELECT queen_partition_find_v1(%s::bigint, %s::text)"
+MESSAGE_PUSH = """
+SELECT group_no, verdict, duplicate_positions, duplicate_ids::text[]
+  FROM queen_message_push_v1(
+       %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::text[],
+       %b::bytea[], %s::uuid[], %s::uuid[], %s::integer)
+"""
+GROUP_REGISTER = """
+SELECT created, conflation
+  FROM queen_group_register_v1(%s::bigint, %s::text, %s::text, %s::timestamptz, %s::boolean)
+"""
+PARTITION_READY = """
+SELECT partition_id, queue_id, pending, due_at
+  FROM queen_partition_ready_v1(%s::bigint[], %s::text, %s::bigint, %s::integer, %s::integer)
+"""
+MESSAGE_CLAIM = """
+SELECT job, partition_id, verdict, due_at, visible_end, partition_uid::text, partition_name,
+       queue_name, attempt, base_offset, created_us, frames, flags
+  FROM queen_message_claim_v1(
+       %b::text[], %s::integer[], %s::integer[], %s::uuid[], %s::integer[], %s::boolean[],
+       %s::integer[], %s::bigint[], %s::integer)
+"""
+MESSAGE_ACK = """
+SELECT ack_no, outcome, lease_released, dead_lettered, conflated, queue_id, partition_id
+  FROM queen_message_ack_v1(
+       %s::uuid, %s::integer[], %s::uuid[], %b::text[], %s::uuid[], %b::text[],
+       %s::smallint[], %b::text[], '{}'::uuid[], false)
+"""
+TRANSACTION_COMMIT = """
+SELECT kind, no, outcome, duplicate_positions, duplicate_ids::text[], lease_released,
+       dead_lettered, queue_id, partition_id
+  FROM queen_transaction_commit_v1(
+       %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::text[],
+       %b::bytea[], %s::uuid[], %s::uuid[], %s::integer,
+       %s::uuid, %s::uuid[], %b::text[], %s::uuid[], %b::text[], %s::smallint[], %b::text[],
+       %s::uuid[], %s::boolean)
+"""
+LEASE_EXTEND = """
+SELECT renewed, expires_at
+  FROM queen_lease_extend_v1(%s::uuid, %s::uuid, %s::bigint, %s::bigint[])
+"""
+LEASE_RELEASE = "SELECT queen_lease_release_v1(%s::uuid, %s::bigint[], %s::text)"
+TXN_SLOT_CLEAR = "SELECT queen_txn_slot_clear_v1(%s::bigint, %s::integer)"
+QUEUE_RECLAIM = "SELECT queen_queue_reclaim_v1(%s::integer)"
+
+
+class QueueRow(NamedTuple):
+    """What the broker keeps in mind of a queue; times in the unit of the option."""
+
+    id: int
+    name: str
+    uid: str
+    version: int
+    lease_time: int
+    delayed_processing: int
+    window_buffer: int
+    min_pop_wait_time: int
+    encryption_enabled: bool
+    max_deliveries: int
+
+
+class PartitionRow(NamedTuple):
+    queue_id: int
+    version: int
+    encryption_enabled: bool
+    id: int
+    uid: str
+
+
+@dataclass(slots=True)
+class PushGroup:
+    """The messages of one flush for one partition, as the procedure takes them."""
+
+    partition_id: int
+    queue_id: int
+    version: int
+    frames: bytes
+    ends: bytes
+    transactions: str
+    flags: bytes | None
+    first_id: str
+    last_id: str
+
+
+class PushVerdict(NamedTuple):
+    """stored | stale | busy, and which positions of the group were duplicates of what."""
+
+    verdict: str
+    duplicate_positions: list[int] | None
+    duplicate_ids: list[str] | None
+
+
+class ReadyPartition(NamedTuple):
+    id: int
+    queue_id: int
+    pending: int
+
+
+class Readiness(NamedTuple):
+    """What has work now, how many of the queues exist, and when more may have."""
+
+    ready: list[ReadyPartition]
+    queues: int
+    due_at: datetime | None
+
+
+@dataclass(slots=True)
+class ClaimJob:
+    """One pop: what it may take, from which candidates."""
+
+    group: str
+    batch: int
+    lanes: int
+    lease_id: str
+    lease_s: int
+    auto_ack: bool
+    candidates: Sequence[int]
+
+
+class ClaimRow(NamedTuple):
+    job: int
+    partition_id: int
+    verdict: str
+    due_at: datetime | None
+    visible_end: int | None
+    partition_uid: str | None
+    partition_name: str | None
+    queue_name: str | None
+    attempt: int | None
+    base_offset: int | None
+    created_us: int | None
+    frames: bytes | None
+    flags: bytes | None
+
+
+@dataclass(slots=True)
+class AckItem:
+    """One acknowledgment as the procedure takes it; `action` 0 completed 1 retry 2 failed 3 dlq."""
+
+    request: int
+    partition_uid: str
+    group: str
+    lease_id: str | None
+    transaction: str
+    action: int
+    error: str | None
+
+
+class AckRow(NamedTuple):
+    no: int
+    outcome: str
+    lease_released: bool
+    dead_lettered: bool
+    conflated: int | None
+    queue_id: int | None
+    partition_id: int | None
+
+
+class CommitRow(NamedTuple):
+    kind: str
+    no: int
+    outcome: str
+    duplicate_positions: list[int] | None
+    duplicate_ids: list[str] | None
+    lease_released: bool | None
+    dead_lettered: bool | None
+    queue_id: int | None
+    partition_id: int | None
+
+
+def array(values: Iterable[object]) -> str:
+    """The text form of an array of numbers, ids or truth values (nothing that needs quotes)."""
+    return "{" + ",".join(["NULL" if one is None else str(one) for one in values]) + "}"
+
+
+async def ping(fetch: Fetch, *, timeout_s: float) -> None:
+    await fetch(PING, timeout_s=timeout_s)
+
+
+async def queue_ensure(fetch: Fetch, tenant: UUID, name: str) -> QueueRow:
+    [row] = await fetch(QUEUE_ENSURE, (str(tenant), name))
+    return QueueRow(row[0], name, *row[1:])
+
+
+async def queue_discover(fetch: Fetch, tenant: UUID, namespace: str, task: str) -> list[QueueRow]:
+    return [
+        QueueRow(*row) for row in await fetch(QUEUE_DISCOVER, (str(tenant), namespace, task))
+    ]
+
+
+async def partition_find(fetch: Fetch, queue_id: int, name: str) -> int | None:
+    [[partition_id]] = await fetch(PARTITION_FIND, (queue_id, name))
+    return partition_id
+
+
+async def partition_ensure(
+    fetch: Fetch, tenant: UUID, names: Sequence[tuple[str, str]]
+) -> list[PartitionRow]:
+    """The rows of (queue, partition) pairs, in the order asked."""
+    rows = await fetch(
+        PARTITION_ENSURE, (str(tenant), [queue for queue, _ in names], [name for _, name in names])
+    )
+    found = {row[0]: PartitionRow(*row[1:]) for row in rows}
+    return [found[no] for no in range(1, len(names) + 1)]
+
+
+def _push_parameters(groups: Sequence[PushGroup], wait_ms: int) -> tuple[Any, ...]:
+    flags = [group.flags for group in groups]
+    return (
+        array(group.partition_id for group in groups),
+        array(group.queue_id for group in groups),
+        array(group.version for group in groups),
+        [group.frames for group in groups],
+        [group.ends for group in groups],
+        [group.transactions for group in groups],
+        flags if any(flag is not None for flag in flags) else None,
+        array(group.first_id for group in groups),
+        array(group.last_id for group in groups),
+        wait_ms,
+    )
+
+
+async def message_push(
+    fetch: Fetch, groups: Sequence[PushGroup], *, wait_ms: int
+) -> list[PushVerdict]:
+    """One verdict a group, in their order."""
+    rows = await fetch(MESSAGE_PUSH, _push_parameters(groups, wait_ms))
+    verdicts: list[PushVerdict | None] = [None] * len(groups)
+    for no, *verdict in rows:
+        verdicts[no - 1] = PushVerdict(*verdict)
+    assert all(verdict is not None for verdict in verdicts)
+    return verdicts  # type: ignore[return-value]
+
+
+async def group_register(
+    fetch: Fetch,
+    queue_id: int,
+    group: str,
+    *,
+    mode: str,
+    since: datetime | None,
+    conflation: bool,
+) -> bool | None:
+    """The stored conflation policy; None when the queue is gone."""
+    rows = await fetch(GROUP_REGISTER, (queue_id, group, mode, since, conflation))
+    return rows[0][1] if rows else None
+
+
+async def partition_ready(
+    fetch: Fetch,
+    queue_ids: Sequence[int],
+    group: str,
+    *,
+    partition_id: int | None,
+    window_batch: int,
+    limit: int,
+) -> Readiness:
+    rows = await fetch(
+        PARTITION_READY, (array(queue_ids), group, partition_id, window_batch, limit)
+    )
+    ready = [ReadyPartition(row[0], row[1], row[2]) for row in rows if row[0] is not None]
+    [(queues, due_at)] = [(row[2], row[3]) for row in rows if row[0] is None]
+    return Readiness(ready, queues, due_at)
+
+
+async def message_claim(
+    fetch: Fetch, jobs: Sequence[ClaimJob], *, window_batch: int
+) -> list[ClaimRow]:
+    pairs = [(no, one) for no, job in enumerate(jobs, 1) for one in job.candidates]
+    rows = await fetch(
+        MESSAGE_CLAIM,
+        (
+            [job.group for job in jobs],
+            array(job.batch for job in jobs),
+            array(job.lanes for job in jobs),
+            array(job.lease_id for job in jobs),
+            array(job.lease_s for job in jobs),
+            array(job.auto_ack for job in jobs),
+            array(no for no, _ in pairs),
+            array(one for _, one in pairs),
+            window_batch,
+        ),
+    )
+    return [ClaimRow(*row) for row in rows]
+
+
+def _ack_columns(acks: Sequence[AckItem]) -> tuple[Any, ...]:
+    return (
+        array(ack.partition_uid for ack in acks),
+        [ack.group for ack in acks],
+        array(ack.lease_id for ack in acks),
+        [ack.transaction for ack in acks],
+        array(ack.action for ack in acks),
+        [ack.error or "" for ack in acks],
+    )
+
+
+async def message_ack(fetch: Fetch, tenant: UUID | None, acks: Sequence[AckItem]) -> list[AckRow]:
+    """One row an ack, in their order. A tenant is given when tenancy is on."""
+    rows = await fetch(
+        MESSAGE_ACK,
+        (
+            None if tenant is None else str(tenant),
+            array(ack.request for ack in acks),
+            *_ack_columns(acks),
+        ),
+    )
+    return sorted(AckRow(*row) for row in rows)
+
+
+async def transaction_commit(
+    fetch: Fetch,
+    groups: Sequence[PushGroup],
+    acks: Sequence[AckItem],
+    *,
+    tenant: UUID | None,
+    required_leases: Sequence[str],
+    mentions_lease: bool,
+    wait_ms: int,
+) -> list[CommitRow]:
+    rows = await fetch(
+        TRANSACTION_COMMIT,
+        (
+            *_push_parameters(groups, wait_ms),
+            None if tenant is None else str(tenant),
+            *_ack_columns(acks),
+            array(required_leases),
+            mentions_lease,
+        ),
+    )
+    return [CommitRow(*row) for row in rows]
+
+
+async def lease_extend(
+    fetch: Fetch,
+    tenant: UUID | None,
+    lease_id: str,
+    *,
+    seconds: int,
+    partition_ids: Sequence[int] | None,
+) -> tuple[int, datetime | None]:
+    [[renewed, expires_at]] = await fetch(
+        LEASE_EXTEND,
+        (
+            None if tenant is None else str(tenant),
+            lease_id,
+            seconds,
+            None if partition_ids is None else array(partition_ids),
+        ),
+    )
+    return renewed, expires_at
+
+
+async def lease_release(
+    fetch: Fetch, lease_id: str, partition_ids: Sequence[int], group: str
+) -> int:
+    [[count]] = await fetch(LEASE_RELEASE, (lease_id, array(partition_ids), group))
+    return count
+
+
+async def txn_slot_clear(fetch: Fetch, *, longest_s: int, rows_max: int) -> int:
+    [[cleared]] = await fetch(TXN_SLOT_CLEAR, (longest_s, rows_max))
+    return cleared
+
+
+async def queue_reclaim(fetch: Fetch, *, rows_max: int) -> int:
+    """Rows removed by one bounded step behind deleted queues."""
+    [[removed]] = await fetch(QUEUE_RECLAIM, (rows_max,))
+    return removed

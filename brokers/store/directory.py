@@ -1,0 +1,72 @@
+"""The directory: what this process believes about queues, partitions and subscriptions.
+
+A cache and nothing more. Procedures are told the ids and the version that came from here
+and answer `stale` when they are out of date, so an old entry costs a round trip and never
+a message. Entries have a time limit, a bound, and are dropped on a change.
+
+Imports calls. Used by services/ and runtime.py.
+"""
+
+import time
+from collections import OrderedDict
+from typing import Generic, Hashable, TypeVar
+from uuid import UUID
+
+from brokers.store.calls import PartitionRow, QueueRow
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+QUEUES_MAX = 20_000
+PARTITIONS_MAX = 300_000
+GROUPS_MAX = 100_000
+
+QueueKey = tuple[UUID, str]
+PartitionKey = tuple[UUID, str, str]
+
+
+class Bounded(Generic[K, V]):
+    """A mapping with a bound (the oldest entry goes) and a time limit for each entry."""
+
+    def __init__(self, *, entries_max: int, ttl_s: float) -> None:
+        self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
+        self._entries_max = entries_max
+        self._ttl_s = ttl_s
+
+    def get(self, key: K) -> V | None:
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        if entry[0] < time.monotonic():
+            del self._entries[key]
+            return None
+        return entry[1]
+
+    def put(self, key: K, value: V) -> None:
+        self._entries[key] = (time.monotonic() + self._ttl_s, value)
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._entries_max:
+            self._entries.popitem(last=False)
+
+    def forget(self, key: K) -> None:
+        self._entries.pop(key, None)
+
+    def clear(self) -> None:
+        self._entries.clear()
+
+
+class Directory:
+    def __init__(self, *, ttl_s: float) -> None:
+        self.queues: Bounded[QueueKey, QueueRow] = Bounded(entries_max=QUEUES_MAX, ttl_s=ttl_s)
+        self.partitions: Bounded[PartitionKey, PartitionRow] = Bounded(
+            entries_max=PARTITIONS_MAX, ttl_s=ttl_s
+        )
+        # (queue id, group) -> the stored conflation policy.
+        self.groups: Bounded[tuple[int, str], bool] = Bounded(entries_max=GROUPS_MAX, ttl_s=ttl_s)
+
+    def forget_queue(self, tenant: UUID, queue: str) -> None:
+        self.queues.forget((tenant, queue))
+
+    def forget_partition(self, tenant: UUID, queue: str, name: str) -> None:
+        self.partitions.forget((tenant, queue, name))
+        self.queues.forget((tenant, queue))

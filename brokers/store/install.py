@@ -1,0 +1,93 @@
+"""The schema: Django's migrations for tables, whole files for procedures.
+
+Any number of brokers may start at once: they queue at one transaction-scoped advisory
+lock (a session lock would be lost behind a transaction-pooling proxy), and whoever comes
+second finds everything in place. Procedures are installed at their present text when the
+text differs from what the database says it holds.
+
+Imports config. Used by runtime.py and the test fixtures.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import psycopg
+from django.core.management import call_command
+from django.db import connections
+from django.db.migrations.executor import MigrationExecutor
+
+from brokers.config import Config
+
+PROCEDURES = Path(__file__).resolve().parent.parent / "sql" / "procedures"
+LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('queen_schema', 0))"
+INSTALLED = "SELECT value FROM queen_system WHERE key = 'procedures'"
+REMEMBER = """
+INSERT INTO queen_system (key, value) VALUES ('procedures', %s::jsonb)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = now()
+"""
+
+
+class SchemaMismatch(Exception):
+    """The database holds other procedures than this release, and we may not change them."""
+
+
+def apply_schema(config: Config) -> list[str]:
+    """Migrate and install; returns the names of the procedures that were (re)installed."""
+    parameters = config.postgres.parameters(application_name="queen-schema")
+    with psycopg.connect(**parameters) as connection:
+        connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        connection.execute(LOCK)
+        try:
+            if _migrations_pending():
+                call_command("migrate", verbosity=0, interactive=False)
+        finally:
+            connections.close_all()
+        return _install(connection)
+
+
+def check_schema(config: Config) -> None:
+    """Raise SchemaMismatch unless the database holds exactly our procedures."""
+    parameters = config.postgres.parameters(application_name="queen-schema")
+    with psycopg.connect(**parameters) as connection:
+        try:
+            row = connection.execute(INSTALLED).fetchone()
+        except psycopg.errors.UndefinedTable:
+            row = None
+    installed = row[0] if row else {}
+    wanted = {name: digest for name, (_, digest) in procedure_files().items()}
+    different = sorted(name for name in wanted if installed.get(name) != wanted[name])
+    if different:
+        raise SchemaMismatch(
+            "QUEEN_APPLY_SCHEMA is off and these procedures are missing or of another release: "
+            + ", ".join(different)
+        )
+
+
+def procedure_files() -> dict[str, tuple[str, str]]:
+    """Name -> (text, checksum) of every procedure of this release."""
+    files = {}
+    for path in sorted(PROCEDURES.glob("*.sql")):
+        text = path.read_text(encoding="utf-8")
+        files[path.stem] = (text, hashlib.sha256(text.encode()).hexdigest())
+    return files
+
+
+def _migrations_pending() -> bool:
+    executor = MigrationExecutor(connections["default"])
+    return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+
+
+def _install(connection: psycopg.Connection) -> list[str]:
+    row = connection.execute(INSTALLED).fetchone()
+    installed: dict[str, str] = row[0] if row else {}
+    files = procedure_files()
+    changed = [name for name, (_, digest) in files.items() if installed.get(name) != digest]
+    if changed:
+        # Procedures call each other; their bodies are checked when they run.
+        connection.execute("SET LOCAL check_function_bodies = off")
+        for name in changed:
+            connection.execute(files[name][0])  # type: ignore[arg-type]
+        digests = {**installed, **{name: digest for name, (_, digest) in files.items()}}
+        connection.execute(REMEMBER, [json.dumps(digests)])
+    return changed

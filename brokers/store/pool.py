@@ -1,0 +1,194 @@
+"""Connections: a pool for calls that come singly, and lanes for the combiners.
+
+A lane is one connection with one call in flight. Every call has a time limit; a call that
+passes it is cancelled on the server and its connection thrown away. Connections are in
+autocommit: a procedure call is a transaction of its own, and nothing is ever idle in one.
+
+A server that is told to stop waiting for its synchronous standby answers success with
+warning 01000: such a call's outcome is unknown, whatever it returned.
+
+Imports config, errors, failures. Used by calls.py, combine.py and runtime.py.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.errors import Diagnostic
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from brokers.config import PostgresConfig
+from brokers.errors import NoConnection, StoreError
+from brokers.store.failures import store_error
+
+log = logging.getLogger(__name__)
+RECONNECT_MIN_S = 0.05
+RECONNECT_MAX_S = 1.0
+CANCEL_S = 2.0
+
+
+class Watched:
+    """Whether the server warned, during the present call, that it did not wait for a standby."""
+
+    __slots__ = ("warned",)
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.warned = False
+        connection.add_notice_handler(self._notice)
+
+    def _notice(self, diagnostic: Diagnostic) -> None:
+        if diagnostic.sqlstate == "01000" and "wait" in (diagnostic.message_primary or ""):
+            self.warned = True
+
+
+async def _run(
+    connection: AsyncConnection, watched: Watched, statement: str, parameters: Any, timeout_s: float
+) -> list[Any]:
+    """One statement; on any doubt the connection is closed, so that nobody reuses it."""
+    watched.warned = False
+    try:
+        async with asyncio.timeout(timeout_s):
+            cursor = connection.cursor(binary=True)
+            await cursor.execute(statement, parameters)
+            rows = await cursor.fetchall() if cursor.description else []
+    except TimeoutError:
+        await _cancel(connection)
+        raise StoreError("the statement ran into its time limit", outcome_unknown=True) from None
+    except asyncio.CancelledError:
+        await _cancel(connection)
+        raise
+    except psycopg.Error as error:
+        raise store_error(error, sent=True) from error
+    if watched.warned:
+        raise StoreError("committed here, but not known to be on the standby", outcome_unknown=True)
+    return rows
+
+
+async def _cancel(connection: AsyncConnection) -> None:
+    try:
+        await connection.cancel_safe(timeout=CANCEL_S)
+    except psycopg.Error as error:
+        log.info("cancel not delivered: %s", error)
+    finally:
+        await connection.close()
+
+
+class Pool:
+    """Calls that come singly. `fetch` takes a connection for one statement and no longer."""
+
+    def __init__(self, config: PostgresConfig, *, size: int, name: str) -> None:
+        self._timeout_s = config.stmt_timeout_ms / 1000
+        self._prepare = config.prepare
+        self._wait_s = min(self._timeout_s, config.connect_timeout_s + 1.0)
+        self._watched: dict[AsyncConnection, Watched] = {}
+        self._pool = AsyncConnectionPool(
+            kwargs={**config.parameters(application_name=name), "autocommit": True},
+            min_size=min(2, size),
+            max_size=size,
+            open=False,
+            timeout=self._wait_s,
+            max_idle=300,
+            reconnect_timeout=30,
+            configure=self._configure,
+            name=name,
+        )
+
+    async def _configure(self, connection: AsyncConnection) -> None:
+        connection.prepare_threshold = 1 if self._prepare else None
+        for gone in [one for one in self._watched if one.closed]:
+            del self._watched[gone]
+        self._watched[connection] = Watched(connection)
+
+    async def open(self) -> None:
+        await self._pool.open(wait=False)
+
+    async def close(self) -> None:
+        await self._pool.close(timeout=5.0)
+
+    async def fetch(
+        self, statement: str, parameters: Any = None, *, timeout_s: float | None = None
+    ) -> list[Any]:
+        try:
+            connection = await self._pool.getconn()
+        except (PoolTimeout, psycopg.Error) as error:
+            raise NoConnection() from error
+        try:
+            return await _run(
+                connection,
+                self._watched[connection],
+                statement,
+                parameters,
+                timeout_s or self._timeout_s,
+            )
+        finally:
+            await self._pool.putconn(connection)
+
+    def stats(self) -> dict[str, int]:
+        """size, idle and waiting, for the gauges."""
+        stats = self._pool.get_stats()
+        return {
+            "size": stats.get("pool_size", 0),
+            "idle": stats.get("pool_available", 0),
+            "waiting": stats.get("requests_waiting", 0),
+        }
+
+
+class Lane:
+    """One connection, one call at a time; it reconnects by itself when next asked."""
+
+    def __init__(self, config: PostgresConfig, *, name: str) -> None:
+        self._parameters = {**config.parameters(application_name=name), "autocommit": True}
+        self._timeout_s = config.stmt_timeout_ms / 1000
+        self._connect_s = config.connect_timeout_s + 1.0
+        self._prepare = config.prepare
+        self._connection: AsyncConnection | None = None
+        self._watched: Watched | None = None
+        self._retry_at = 0.0
+        self._backoff_s = RECONNECT_MIN_S
+        self._busy = asyncio.Lock()
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None and not self._connection.closed
+
+    async def fetch(
+        self, statement: str, parameters: Sequence[Any], *, timeout_s: float | None = None
+    ) -> list[Any]:
+        async with self._busy:
+            connection = self._connection
+            if connection is None or connection.closed:
+                connection = await self._connect()
+            assert self._watched is not None
+            try:
+                return await _run(
+                    connection, self._watched, statement, parameters, timeout_s or self._timeout_s
+                )
+            except StoreError as error:
+                if error.outcome_unknown:
+                    await self.close()
+                raise
+
+    async def _connect(self) -> AsyncConnection:
+        if time.monotonic() < self._retry_at:
+            raise NoConnection("the database is away")
+        try:
+            async with asyncio.timeout(self._connect_s):
+                connection = await AsyncConnection.connect(**self._parameters)
+        except (TimeoutError, psycopg.Error) as error:
+            # While it is away, callers are told at once instead of queueing at its door.
+            self._retry_at = time.monotonic() + self._backoff_s
+            self._backoff_s = min(self._backoff_s * 2, RECONNECT_MAX_S)
+            raise NoConnection(f"the database is away: {error}".strip()) from error
+        self._backoff_s = RECONNECT_MIN_S
+        connection.prepare_threshold = 1 if self._prepare else None
+        self._connection, self._watched = connection, Watched(connection)
+        return connection
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
