@@ -218,6 +218,6 @@ async def test_a_client_that_hangs_up_cancels_what_waits_for_it(port, connection
     writer.close()
     async with asyncio.timeout(5):
         cancelled = before
-        while cancelled == before:  # noqa: ASYNC110 - the condition is in another process
+        while cancelled == before:
             await asyncio.sleep(0.02)
             cancelled = json.loads((await connection.get(b"/status"))[2])["cancelled"]
