@@ -1,0 +1,177 @@
+"""x-queen-tenant: several tenants on one broker never see each other.
+
+Method: HTTP against a broker of this file with QUEEN_TENANCY_HEADER on.
+"""
+
+import uuid
+from contextlib import ExitStack
+
+import pytest
+
+from tests import harness
+from tests.wire_client import (
+    FOREIGN_PARTITION,
+    UNKNOWN_UUID,
+    WireClient,
+    ack_of,
+    error_of,
+    expect,
+)
+
+DEFAULT_TENANT = "00000000-0000-0000-0000-000000000001"
+
+
+@pytest.fixture(scope="module")
+def tenant_broker(database, tmp_path_factory):
+    broker = harness.BrokerProcess(
+        tmp_path_factory.mktemp("tenants") / "log",
+        database.environment | {"QUEEN_TENANCY_HEADER": "true", "QUEEN_KV_TRUSTED_PROXY": "true"},
+    )
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def tenant(tenant_broker):
+    """A factory of clients: by tenant id, or of the tenant that no header names."""
+    with ExitStack() as clients:
+
+        def make(tenant_id: str | None) -> WireClient:
+            headers = {} if tenant_id is None else {"x-queen-tenant": tenant_id}
+            return clients.enter_context(WireClient.at(tenant_broker.url, headers))
+
+        yield make
+
+
+@pytest.fixture
+def a(tenant):
+    return tenant(str(uuid.uuid4()))
+
+
+@pytest.fixture
+def b(tenant):
+    return tenant(str(uuid.uuid4()))
+
+
+def test_one_name_under_two_tenants_is_two_queues(a, b, fresh_queue):
+    a.configure(fresh_queue, leaseTime=11)
+    rows = a.push(fresh_queue, "of a", ids=["t"]) + b.push(fresh_queue, "of b", ids=["t"])
+    assert [row["status"] for row in rows] == ["queued", "queued"], "dedup is each tenant's own"
+    assert b.queue(fresh_queue)["options"]["leaseTime"] == 60
+    [of_a], [of_b] = a.messages(fresh_queue), b.messages(fresh_queue)
+    assert (of_a["data"], of_b["data"]) == ("of a", "of b")
+    assert of_a["partitionId"] != of_b["partitionId"]
+    assert a.ack(of_a)["success"] is True
+    assert b.ack(of_b)["success"] is True
+
+
+def test_a_wildcard_or_discovery_pop_stays_inside_its_tenant(a, b, fresh_queue):
+    a.push(f"{fresh_queue}.x", "of a")
+    assert b.payloads(None, namespace=fresh_queue) == []
+    assert b.payloads(f"{fresh_queue}.x") == []
+    assert a.payloads(None, namespace=fresh_queue) == ["of a"]
+
+
+def test_no_header_a_blank_one_and_the_default_tenant_are_one(tenant, fresh_queue):
+    tenant(None).push(fresh_queue, 1, 2, 3)
+    assert tenant("").payloads(fresh_queue, batch=1, autoAck=True) == [1]
+    assert tenant("   ").payloads(fresh_queue, batch=1, autoAck=True) == [2]
+    assert tenant(DEFAULT_TENANT).payloads(fresh_queue, batch=1, autoAck=True) == [3]
+
+
+def test_the_letters_of_a_tenant_id_have_no_case(tenant, fresh_queue):
+    tenant_id = "abcdefab-" + str(uuid.uuid4())[9:]
+    tenant(tenant_id.upper()).push(fresh_queue, 1)
+    assert tenant(tenant_id).payloads(fresh_queue) == [1]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "junk",
+        "00000000000000000000000000000001",
+        "{00000000-0000-0000-0000-000000000001}",
+        "urn:uuid:00000000-0000-0000-0000-000000000001",
+        "00000000-0000-0000-0000-00000000000g",
+        DEFAULT_TENANT + "0",
+    ],
+)
+def test_a_header_that_is_no_uuid_is_a_400_on_every_route(tenant, header):
+    wire = tenant(header)
+    text = "invalid x-queen-tenant header (must be a UUID)"
+    for answer in (
+        wire.post_items(),
+        wire.get_pop("q"),
+        wire.post("/api/v1/ack/batch", {"acknowledgments": []}),
+        wire.post("/api/v1/transaction", {"operations": []}),
+        wire.post("/api/v1/configure", {"queue": "q"}),
+        wire.get("/api/v1/resources/queues"),
+        wire.get("/api/v1/dlq"),
+        wire.post(f"/api/v1/lease/{UNKNOWN_UUID}/extend"),
+    ):
+        assert error_of(answer, 400) == text
+
+
+def test_a_foreign_partition_looks_like_an_unknown_one_to_an_ack(a, b, fresh_queue):
+    a.push(fresh_queue, 1)
+    [message] = a.messages(fresh_queue)
+    for changes in ({}, {"leaseId": None}, {"partitionId": UNKNOWN_UUID}):
+        result = b.ack(message, **changes)
+        assert (result["success"], result["error"]) == (False, FOREIGN_PARTITION)
+    assert a.ack(message)["noop"] is False
+
+
+def test_a_foreign_partition_rolls_a_transaction_back(a, b, fresh_queue):
+    a.push(fresh_queue, 1)
+    [message] = a.messages(fresh_queue)
+    answer = b.transaction(
+        {"type": "push", "queue": fresh_queue, "payload": 1}, {"type": "ack"} | ack_of(message)
+    )
+    assert answer["success"] is False
+    assert b.payloads(fresh_queue) == []
+    assert a.ack(message)["noop"] is False
+
+
+def test_a_foreign_lease_cannot_be_prolonged(a, b, fresh_queue):
+    a.push(fresh_queue, 1)
+    lease = a.pop(fresh_queue)["leaseId"]
+    answer = b.extend(lease)
+    assert (answer["success"], answer["renewed"]) == (False, 0)
+    assert a.extend(lease)["renewed"] == 1
+
+
+def test_foreign_queues_are_neither_listed_nor_shown_nor_deleted(a, b, fresh_queue):
+    a.push(fresh_queue, 1)
+    names = [row["name"] for row in b.get("/api/v1/resources/queues").json()["queues"]]
+    assert fresh_queue not in names
+    expect(b.get(b.queue_path(fresh_queue)), 404)
+    expect(b.get(b.queue_path(fresh_queue) + "/depth"), 404)
+    assert b.delete(fresh_queue)["existed"] is False
+    assert a.payloads(fresh_queue) == [1]
+
+
+def test_foreign_dead_letters_are_neither_listed_nor_replayed_nor_purged(a, b, fresh_queue):
+    a.push(fresh_queue, 1, ids=["t"])
+    [message] = a.messages(fresh_queue)
+    a.ack(message, "dlq")
+    [row] = a.dead_letters(fresh_queue)
+    assert b.dead_letters(fresh_queue) == []
+    answer = expect(b.replay(row["id"]), 404).json()
+    unknown = expect(b.replay(UNKNOWN_UUID), 404).json()
+    assert answer | {"dlqId": None} == unknown | {"dlqId": None}
+    expect(b.retry(message["partitionId"], "t"), 404)
+    purged = b.http.delete("/api/v1/dlq", params={"queue": fresh_queue}, headers=b.headers)
+    assert purged.json()["deleted"] == 0
+    assert [each["id"] for each in a.dead_letters(fresh_queue)] == [row["id"]]
+    expect(a.replay(row["id"]), 200)
+
+
+def test_a_parked_pop_is_not_woken_by_another_tenants_message(a, b, fresh_queue):
+    a.push(fresh_queue, "of a")
+    assert b.payloads(fresh_queue, wait=True, timeout=200) == []
+
+
+def test_with_tenancy_off_the_header_is_not_read(wire, client, fresh_queue):
+    WireClient(client, {"x-queen-tenant": "junk"}).push(fresh_queue, 1)
+    WireClient(client, {"x-queen-tenant": str(uuid.uuid4())}).push(fresh_queue, 2)
+    assert wire.payloads(fresh_queue) == [1, 2]
