@@ -109,10 +109,6 @@ def _pop_request(call: Call, queue: str | None, partition: str | None) -> PopReq
         task = wire.query_name(query, "task") or ""
         if not (namespace or task):
             raise _bad_pop("namespace or task is required")
-    else:
-        wire.check_identifier("queue", queue)
-    if partition is not None:
-        wire.check_identifier("partition", partition)
     group = wire.query_name(query, "consumerGroup") or QUEUE_MODE
     auto_ack = wire.query_boolean(query, "autoAck")
     conflation = wire.query_boolean(query, "conflation")
@@ -175,7 +171,6 @@ async def _acked(call: Call, acks: list[Ack]) -> Reply:
 
 async def lease_extend(call: Call) -> Reply:
     lease_id = call.params["leaseId"]
-    wire.check_identifier("leaseId", lease_id)
     seconds = payloads.lease_seconds(call.body)
     extension = await lease_service.extend(call.broker, call.tenant, lease_id, seconds)
     return Reply(200, render.lease(lease_id, extension))

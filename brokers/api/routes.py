@@ -8,7 +8,7 @@ parameter: the empty string is a legal queue name. Static segments win over para
 A route states its access level and whether it belongs to a tenant; one without them
 cannot be written down.
 
-Imports errors. Used by door.py, auth.py, urls.py.
+Imports errors, wire. Used by door.py, auth.py, urls.py.
 """
 
 from collections.abc import Iterable
@@ -17,9 +17,12 @@ from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from brokers.api.wire import NAME_BYTES_MAX, TRANSACTION_ID_BYTES_MAX, check_identifier
 from brokers.errors import MethodNotAllowed, NoSuchRoute, RequestError
 
 SEGMENTS_MAX = 64
+# What may be longer in a path than a name.
+PARAMETER_BYTES_MAX = {"transactionId": TRANSACTION_ID_BYTES_MAX}
 
 
 class Level(StrEnum):
@@ -124,7 +127,7 @@ class Router:
             self._add(route)
 
     def find(self, method: str, raw_path: bytes) -> Match:
-        """The route, with its parameters decoded. Raises what a wrong address deserves."""
+        """The route, its parameters decoded and checked. Raises what a wrong address deserves."""
         # The one dict serves every request without parameters; its Match is shared, so
         # its params stay empty.
         match = self._static.get((method, raw_path))
@@ -204,6 +207,5 @@ def _decoded(name: str, raw: bytes) -> str:
         text = unquote_to_bytes(raw).decode("utf-8") if b"%" in raw else raw.decode("utf-8")
     except UnicodeDecodeError:
         raise RequestError(f"{name} in the path is not UTF-8") from None
-    if "\x00" in text:
-        raise RequestError(f"{name} must not contain NUL")
+    check_identifier(name, text, PARAMETER_BYTES_MAX.get(name, NAME_BYTES_MAX))
     return text

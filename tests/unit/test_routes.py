@@ -104,6 +104,14 @@ def test_a_name_that_is_not_utf8_or_holds_nul_is_400(raw):
     assert caught.value.status == 400
 
 
+def test_a_name_over_its_limit_is_400_and_a_transaction_id_has_its_own():
+    path = "/api/v1/messages/{}/{}/retry"
+    assert router.find("POST", path.format("p" * 255, "t" * 65_535).encode()).params
+    for partition, transaction in (("é" * 128, "t"), ("p", "t" * 65_536)):
+        with pytest.raises(RequestError):
+            router.find("POST", path.format(quote(partition), transaction).encode())
+
+
 @pytest.mark.parametrize(
     "raw",
     [
