@@ -62,7 +62,8 @@ def can_reach(who: Account, path: Path) -> bool:
     """Whether the account may pass through every existing directory on the way to the path."""
     if not who.switch:
         return True
-    for directory in [path, *path.parents]:
+    resolved = path.resolve()
+    for directory in {path, *path.parents, resolved, *resolved.parents}:
         try:
             status = directory.stat()
         except FileNotFoundError:
