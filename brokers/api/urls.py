@@ -1,0 +1,26 @@
+"""Where the door hands the management routes over to Django: one internal path a handler.
+
+The door addresses a view by the name of its handler in the route table; names and ids of
+the request travel beside it, never in this path. So nothing here is decoded twice, and an
+unknown handler is a mistake of ours.
+
+Imports views. Used by queen_project/urls.py.
+"""
+
+from django.urls import path
+
+from brokers.api import views
+
+VIEWS = {
+    "configure": views.ConfigureView,
+    "queue_list": views.QueueListView,
+    "queue_detail": views.QueueDetailView,
+    "queue_depth": views.QueueDepthView,
+    "queue_delete": views.QueueDeleteView,
+    "dlq_list": views.DeadLetterListView,
+    "dlq_purge": views.DeadLetterPurgeView,
+    "dlq_replay": views.DeadLetterReplayView,
+    "message_retry": views.MessageRetryView,
+}
+
+urlpatterns = [path(f"_queen/{handler}", view.as_view()) for handler, view in VIEWS.items()]

@@ -1,0 +1,170 @@
+"""Dead letters: list them, purge them, move one back into a log.
+
+Stations of a replay: find -> destination -> frame -> (move, one commit) -> announce. The
+new message is `dlq:<id of the dead letter>`, so a replay whose answer was lost is found
+out by the dedup window, and its row is kept.
+
+Imports frames, domain, store. Called by api/views/dead_letters.py.
+"""
+
+from dataclasses import dataclass
+from json import loads
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from brokers import frames
+from brokers.domain import NIL_ID
+from brokers.errors import StoreError
+from brokers.store import calls as hot_calls
+from brokers.store import management_calls as calls
+from brokers.store.calls import PartitionRow, PushGroup
+from brokers.store.management_calls import DeadLetter, DeadLetterRow, PurgeStep
+
+if TYPE_CHECKING:
+    from brokers.runtime import Broker
+
+PAGE_BYTES_MAX = 67_108_864
+PURGE_ROWS_MAX = 5000
+REPLAY_ROUNDS = 3
+ENCRYPTED = "the payload is encrypted, and this broker has no key to replay it with"
+NO_KEY = "the destination encrypts its messages, and this broker has no key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRequest:
+    tenant: UUID
+    queue: str | None
+    group: str | None
+    limit: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRequest:
+    """`queue` and `partition` None: where the message came from."""
+
+    tenant: UUID
+    dead_letter_id: UUID
+    queue: str | None = None
+    partition: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """`offset` and `message_id` are those of the new message, or of the one in its way."""
+
+    dead_letter_id: str
+    moved: bool
+    queue: str
+    partition: str
+    group: str
+    original_transaction_id: str
+    transaction_id: str
+    message_id: str
+    offset: int | None
+
+
+async def page(broker: "Broker", request: PageRequest) -> list[DeadLetterRow]:
+    """Newest first. A page of large payloads ends early, but has at least one row."""
+    return await calls.dead_letter_list(
+        broker.store.fetch,
+        request.tenant,
+        queue=request.queue,
+        group=request.group,
+        limit=request.limit,
+        offset=request.offset,
+        bytes_max=PAGE_BYTES_MAX,
+    )
+
+
+async def purge(broker: "Broker", tenant: UUID, queue: str, group: str | None) -> int:
+    """Delete what there is now, in bounded steps; a failure leaves the rest for another call."""
+    deleted = 0
+    step: PurgeStep | None = None
+    while True:
+        async with broker.admission.slot("maint"):
+            step = await calls.dead_letter_purge(
+                broker.store.fetch, tenant, queue, group, after=step, rows_max=PURGE_ROWS_MAX
+            )
+        deleted += step.deleted
+        if step.deleted < PURGE_ROWS_MAX:
+            return deleted
+
+
+async def newest_at(
+    broker: "Broker", tenant: UUID, partition_uid: UUID, transaction_id: str
+) -> UUID | None:
+    """The newest dead letter of an address, whichever group gave up on it."""
+    found = await calls.dead_letter_find(
+        broker.store.fetch,
+        tenant,
+        partition_uid=partition_uid,
+        transaction=frames.literal(transaction_id),
+    )
+    return None if found is None else UUID(found.id)
+
+
+async def replay(broker: "Broker", request: ReplayRequest) -> Replayed | None:
+    """Move the dead letter; None when it is gone. What fails has changed nothing."""
+    tenant, message_id = request.tenant, broker.ids.mint()
+    for _ in range(REPLAY_ROUNDS):
+        letter = await calls.dead_letter_find(
+            broker.store.fetch, tenant, dead_letter_id=request.dead_letter_id
+        )
+        if letter is None:
+            return None
+        if letter.encrypted:
+            raise StoreError(ENCRYPTED)
+        queue = letter.queue if request.queue is None else request.queue
+        partition = letter.partition if request.partition is None else request.partition
+        [place] = await hot_calls.partition_ensure(broker.store.fetch, tenant, [(queue, partition)])
+        if place.encryption_enabled:
+            raise StoreError(NO_KEY)
+        async with broker.admission.slot("maint"):
+            result = await calls.dead_letter_replay(
+                broker.store.fetch,
+                letter.id,
+                _message(letter, place, message_id),
+                wait_ms=broker.config.push.busy_ms,
+            )
+        if result.verdict == "gone":
+            return None
+        if result.verdict == "stale":
+            continue
+        moved = result.verdict == "moved"
+        if moved:
+            broker.announce.pushed([(tenant, queue, partition, place.queue_id, place.id, 1)])
+        return Replayed(
+            dead_letter_id=letter.id,
+            moved=moved,
+            queue=queue,
+            partition=partition,
+            group=letter.group,
+            original_transaction_id=loads(letter.transaction_id),
+            transaction_id=_transaction_id(letter),
+            message_id=message_id if moved else NIL_ID,
+            offset=result.offset,
+        )
+    raise StoreError("the destination keeps changing: retry")
+
+
+def _message(letter: DeadLetter, place: PartitionRow, message_id: str) -> PushGroup:
+    """The flush of one message: a new id and transactionId, the payload as it was."""
+    literal = frames.literal(_transaction_id(letter))
+    frame = frames.frame(message_id, literal, None, letter.producer_sub, letter.payload)
+    joined, ends = frames.join([frame])
+    return PushGroup(
+        partition_id=place.id,
+        queue_id=place.queue_id,
+        version=place.version,
+        frames=joined,
+        ends=ends,
+        transactions=literal,
+        flags=None,
+        first_id=message_id,
+        last_id=message_id,
+    )
+
+
+def _transaction_id(letter: DeadLetter) -> str:
+    return f"dlq:{letter.id}"
