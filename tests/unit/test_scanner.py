@@ -156,3 +156,11 @@ def test_a_hostile_text_costs_time_in_proportion_to_its_length(text):
     with pytest.raises(scanner.Malformed):
         scanner.document(text)
     assert time.perf_counter() - started < 3.0
+
+
+def test_a_text_of_too_many_small_containers_is_refused(monkeypatch):
+    monkeypatch.setattr(scanner, "STEPS_MAX", 1000)
+    within = b"[" + b"[0]," * 300 + b"0]"
+    assert scanner.document(within) == (0, len(within))
+    with pytest.raises(scanner.Malformed, match="more than 1000 values"):
+        scanner.document(b"[" + b"[0]," * 1000 + b"0]")
