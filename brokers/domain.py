@@ -84,6 +84,7 @@ class PopResult:
     autopilot: dict[str, Any] | None = None
     # The partitions (internal ids) under the lease, for handing it back.
     claimed: list[int] = field(default_factory=list)
+    claimed_queues: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)

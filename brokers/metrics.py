@@ -30,6 +30,7 @@ class Counters:
         self.push_messages = 0
         self.pop_requests = 0
         self.pop_messages = 0
+        self.pop_empty = 0
         self.ack_requests = 0
         self.ack_messages = 0
         self.acks_succeeded = 0
@@ -60,7 +61,9 @@ class BrokerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         broker, counters = self._broker, self._broker.counters
-        yield gauge("queen_uptime_seconds", "Age of the process", time.monotonic() - counters.started)
+        yield gauge(
+            "queen_uptime_seconds", "Age of the process", time.monotonic() - counters.started
+        )
         yield gauge(
             "queen_process_resident_memory_bytes",
             "Resident memory",
@@ -74,7 +77,7 @@ class BrokerCollector(Collector):
         parked = GaugeMetricFamily(
             "queen_parked_long_polls", "Parked pops by queue", labels=["queue"]
         )
-        for queue, count in broker.gates.seated().items():
+        for queue, count in broker.gates.parked().items():
             parked.add_metric([queue], count)
         yield parked
         for name, text in (
@@ -93,12 +96,13 @@ class BrokerCollector(Collector):
         fired = CounterMetricFamily(
             "queen_batches_fired", "Combined calls to the database", labels=["op"]
         )
-        fired.add_metric(["push"], broker.push_combiner.flushes)
-        yield fired
         items = CounterMetricFamily(
             "queen_batch_items_fired", "Items in combined calls", labels=["op"]
         )
-        items.add_metric(["push"], broker.push_combiner.flushed_items)
+        for op, calls, carried in broker.combined():
+            fired.add_metric([op], calls)
+            items.add_metric([op], carried)
+        yield fired
         yield items
         inflight = GaugeMetricFamily(
             "queen_admission_inflight", "Write transactions in flight", labels=["lane"]

@@ -24,8 +24,11 @@ from brokers.errors import StoreError
 from brokers.flow.admission import Admission
 from brokers.flow.announce import Announcer
 from brokers.flow.gates import Gates
+from brokers.flow.registry import Registry
 from brokers.message_ids import Minter
-from brokers.services.leases import LeaseMemory
+from brokers.services.ack import Acks
+from brokers.services.claim import Claims
+from brokers.services.floor import Floor
 from brokers.store import calls, install
 from brokers.store.combine import BUSY_LANES, PushCombiner
 from brokers.store.directory import Directory
@@ -37,7 +40,7 @@ T = TypeVar("T")
 
 PING_S = 5.0
 WATCH_EVERY_S = 1.0
-LANES = 1 + BUSY_LANES
+REGISTRY_MB = 1_048_576
 HOUSEKEEPING_EVERY_S = 5.0
 HOUSEKEEPING_STEPS_MAX = 20
 RECLAIM_ROWS = 5000
@@ -70,8 +73,10 @@ class Queues:
 
     def forget(self, tenant: UUID, queue: str) -> None:
         """A queue was configured or deleted: believe nothing old, and let its waiters look."""
+        known = self._directory.queues.get((tenant, queue))
         self._directory.forget_queue(tenant, queue)
-        self._gates.ring(tenant, queue)
+        if known is not None:
+            self._gates.ring_all(lambda key: key[0] == known.id)
 
 
 class Broker:
@@ -85,17 +90,23 @@ class Broker:
         self.announce = Announcer(self.gates)
         self.directory = Directory(ttl_s=config.jobs.cache_refresh_ms / 1000)
         self.queues = Queues(self.directory, self.gates)
-        self.leases = LeaseMemory()
+        self.registry = Registry(bytes_max=config.ack.registry_mb * REGISTRY_MB)
         self.loop_lag_ms = 0.0
         name = f"queen {config.server.server_id}"[:60]
         self._pool = Pool(config.postgres, size=config.postgres.pool_size, name=name)
         self.store = Store(self._pool)
-        self._lanes = [Lane(config.postgres, name=f"{name} push") for _ in range(LANES)]
+        push_lanes = [Lane(config.postgres, name=f"{name} push") for _ in range(1 + BUSY_LANES)]
+        self.claim_lane = Lane(config.postgres, name=f"{name} pop")
+        self.ack_lane = Lane(config.postgres, name=f"{name} ack")
+        self._lanes = [*push_lanes, self.claim_lane, self.ack_lane]
+        self.claims = Claims(self)
+        self.acks = Acks(self)
+        self.floor = Floor(self)
         self.push_combiner = PushCombiner(
             config=config.push,
             directory=self.directory,
-            lane=self._lanes[0],
-            busy_lanes=self._lanes[1:],
+            lane=push_lanes[0],
+            busy_lanes=push_lanes[1:],
             slot=self._push_slot,
             announce=self.announce.pushed,
         )
@@ -105,6 +116,14 @@ class Broker:
 
     def _push_slot(self) -> AbstractAsyncContextManager[None]:
         return self.admission.slot("push")
+
+    def combined(self) -> list[tuple[str, int, int]]:
+        """(op, calls, items) of everything that shares calls."""
+        return [
+            ("push", self.push_combiner.flushes, self.push_combiner.flushed_items),
+            ("pop", self.claims.coalescer.calls, self.claims.coalescer.items),
+            ("ack", self.acks.coalescer.calls, self.acks.coalescer.items),
+        ]
 
     def tenant_filter(self, tenant: UUID) -> UUID | None:
         """The tenant that ids must belong to; None while tenancy is off."""
@@ -119,6 +138,7 @@ class Broker:
             ("push combiner", self.push_combiner.run()),
             ("database watch", self._watch_database()),
             ("housekeeping", self._keep_house()),
+            ("floor", self.floor.run()),
             ("loop lag", self._measure_lag()),
         ):
             self._tasks.append(asyncio.create_task(work, name=name))
@@ -133,6 +153,10 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.push_combiner.stop()
+        await self.claims.stop()
+        await self.acks.coalescer.stop()
+        await self.floor.prober.stop()
+        self.announce.rings.alarm.close()
         for lane in self._lanes:
             await lane.close()
         await self._pool.close()

@@ -30,7 +30,8 @@ from brokers.services import transaction as transaction_service
 if TYPE_CHECKING:
     from brokers.runtime import Broker
 
-ENGINE = "segments-postgresql"
+# The wire's own word for this storage layout; tooling compares it.
+ENGINE = "segments-rust"
 BATCH_MAX = 10_000
 PARTITIONS_MAX = 10_000
 POP_TIMEOUT_MAX_MS = 600_000

@@ -1,46 +1,52 @@
 """Announce: tell whoever waits that a commit brought news.
 
 Called only after the commit. It cannot wait and cannot fail; what it tells are hints.
+Every group's ring of the queue is marked; a partition that becomes ready by that rings a
+gate.
 
-Imports flow/gates, store/calls' row types. Used by store/combine.py and services/.
+Imports flow/gates and flow/ready. Used by store/combine.py and services/.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 from uuid import UUID
 
 from brokers.flow.gates import Gates
+from brokers.flow.ready import Ring, Rings
 
 # tenant, queue, partition, queue id, partition id, messages written
 Pushed = tuple[UUID, str, str, int, int, int]
 
 
-class AckNews(Protocol):
-    @property
-    def lease_released(self) -> bool | None: ...
-    @property
-    def queue_id(self) -> int | None: ...
-    @property
-    def partition_id(self) -> int | None: ...
-
-
 class Announcer:
     def __init__(self, gates: Gates) -> None:
         self._gates = gates
+        self.rings = Rings(self._became_ready)
 
     def pushed(self, news: Sequence[Pushed]) -> None:
-        """Messages were committed."""
-        for tenant, queue in {(one[0], one[1]) for one in news}:
-            self._gates.ring(tenant, queue)
+        """Messages were committed: by a push, a transaction, a timer, a replay, a sink."""
+        for _, _, name, queue_id, partition_id, _ in news:
+            self.rings.mark(queue_id, partition_id)
+            self._gates.ring_unborn(queue_id, name)
 
-    def acked(self, rows: Iterable[AckNews]) -> None:
-        """Acks released leases: their partitions may have more."""
-        if any(row.lease_released for row in rows):
-            self._gates.ring_all()
+    def completed(self, queue_id: int, group: str, partition_ids: Iterable[int]) -> None:
+        """Batches that this broker handed out were completed."""
+        ring = self.rings.find(queue_id, group)
+        if ring is not None:
+            for partition_id in partition_ids:
+                ring.finished(partition_id)
 
-    def committed(self, rows: Iterable[AckNews]) -> None:
-        self.acked(rows)
+    def released(self, queue_id: int, group: str, partition_ids: Iterable[int]) -> None:
+        """Leases ended (ack, nack, hand-back): these partitions may have work."""
+        ring = self.rings.find(queue_id, group)
+        if ring is not None:
+            for partition_id in partition_ids:
+                ring.promote(partition_id)
 
-    def released(self, partition_ids: Sequence[int]) -> None:
-        """A claim was handed back."""
-        self._gates.ring_all()
+    def moved_back(self, queue_id: int, group: str) -> None:
+        """We moved the group's wake version ourselves: the floor need not wonder about it."""
+        ring = self.rings.find(queue_id, group)
+        if ring is not None:
+            ring.own_moves += 1
+
+    def _became_ready(self, ring: Ring, partition_id: int) -> None:
+        self._gates.ring((ring.queue_id, ring.group), partition_id)

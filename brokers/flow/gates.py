@@ -1,88 +1,163 @@
-"""The gates: where a pop sits until there is news about its queue.
+"""The gates: where a pop sits until there is news for its group.
 
-A pop takes a seat, and whoever commits messages rings: the seats of the queue and those
-of its tenant's discovery pops look again. A bell says "look", never "here is a message":
-a lost one costs one interval of the floor, a false one costs a look, and neither can lose
-or double a message.
+A seat hears of one queue, of one partition of it, or of any queue of the tenant that
+matches (discovery). A bell is rung once for each partition that becomes ready, and wakes
+the oldest seat that may claim it and has not been rung: one push to a queue with five
+thousand waiters costs one look. A rung seat that leaves before it looked passes its bell
+on; one that looked lets it die, so that a false bell ends.
+
+A bell says "look", never "here is a message": a lost one costs one interval of the floor.
 
 Imports nothing of ours. Used by services/pop.py and flow/announce.py.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from uuid import UUID
 
-Scope = tuple[UUID, str | None]
+Key = tuple[int, str]
 
 
 class Seat:
     """One waiting pop. Rearm, look, then wait: in that order no bell is missed."""
 
-    __slots__ = ("_bell",)
+    __slots__ = ("_waiter", "keys", "partition_id", "rung", "unborn")
 
     def __init__(self) -> None:
-        self._bell = asyncio.Event()
+        # None: any partition will do.
+        self.partition_id: int | None = None
+        self.keys: list[Key] = []
+        # (queue, partition name) that the seat waits for to exist.
+        self.unborn: tuple[int, str] | None = None
+        # The (queue, partition) of the bell that was rung and not yet looked after.
+        self.rung: tuple[Key, int] | None = None
+        self._waiter: asyncio.Future[None] | None = None
 
     def rearm(self) -> None:
-        self._bell.clear()
+        self.rung = None
 
-    def ring(self) -> None:
-        self._bell.set()
+    def ring(self, key: Key, partition_id: int) -> None:
+        self.rung = (key, partition_id)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait for the bell; True when it rang, False when the time ran out."""
+        """Wait for a bell; True when it rang, False when the time ran out."""
+        if self.rung is not None:
+            return True
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_later(timeout_s, self._time_out)
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._bell.wait()
-        except TimeoutError:
-            return False
-        return True
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+        return self.rung is not None
+
+    def _time_out(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 class Gates:
-    """Seats by scope: (tenant, queue), or (tenant, None) for discovery."""
+    """Seats by (queue id, group), in the order they were taken."""
 
     def __init__(self) -> None:
-        self._seats: dict[Scope, dict[Seat, None]] = {}
-        self._closed = False
+        self._seats: dict[Key, dict[Seat, None]] = {}
+        self._unborn: dict[tuple[int, str], dict[Seat, None]] = {}
+        self._names: dict[int, str] = {}
+        self._all: dict[Seat, None] = {}
+        self.closed = False
 
     @contextmanager
-    def seat(self, tenant: UUID, queue: str | None) -> Iterator[Seat]:
-        scope = (tenant, queue)
+    def seat(self) -> Iterator[Seat]:
+        """A seat that hears nothing until it is placed."""
         seat = Seat()
-        self._seats.setdefault(scope, {})[seat] = None
+        self._all[seat] = None
         try:
             yield seat
         finally:
-            seats = self._seats[scope]
-            del seats[seat]
-            if not seats:
-                del self._seats[scope]
+            rung = seat.rung
+            del self._all[seat]
+            self._remove(seat)
+            if rung is not None and not self.closed:
+                self.ring(*rung)
 
-    def ring(self, tenant: UUID, queue: str) -> None:
-        """News about a queue: everyone who might be served by it looks again."""
-        for scope in ((tenant, queue), (tenant, None)):
-            for seat in self._seats.get(scope, ()):
-                seat.ring()
+    def place(self, seat: Seat, keys: list[Key], names: dict[int, str]) -> None:
+        """Let the seat hear of these (queue, group) pairs, and of no others."""
+        if seat.keys == keys:
+            return
+        self._remove(seat)
+        seat.keys = keys
+        for key in keys:
+            self._seats.setdefault(key, {})[seat] = None
+        self._names.update(names)
 
-    def ring_all(self) -> None:
-        for seats in self._seats.values():
-            for seat in seats:
-                seat.ring()
+    def place_unborn(self, seat: Seat, queue_id: int, partition: str) -> None:
+        """Let the seat hear of the birth of a partition, and of nothing else."""
+        self._remove(seat)
+        seat.unborn = (queue_id, partition)
+        self._unborn.setdefault(seat.unborn, {})[seat] = None
+
+    def _remove(self, seat: Seat) -> None:
+        if seat.unborn is not None:
+            waiting = self._unborn.get(seat.unborn, {})
+            waiting.pop(seat, None)
+            if not waiting:
+                self._unborn.pop(seat.unborn, None)
+            seat.unborn = None
+        for key in seat.keys:
+            seats = self._seats.get(key)
+            if seats is not None:
+                seats.pop(seat, None)
+                if not seats:
+                    del self._seats[key]
+                    if not any(other[0] == key[0] for other in self._seats):
+                        self._names.pop(key[0], None)
+        seat.keys = []
+
+    def ring(self, key: Key, partition_id: int) -> bool:
+        """A partition became ready for a group: wake the oldest seat that may claim it."""
+        for seat in self._seats.get(key, ()):
+            if seat.rung is None and seat.partition_id in (None, partition_id):
+                seat.ring(key, partition_id)
+                return True
+        return False
+
+    def ring_unborn(self, queue_id: int, partition: str) -> None:
+        """Something was stored in a partition: whoever waits for it to exist looks."""
+        if self._unborn:
+            for seat in self._unborn.get((queue_id, partition), ()):
+                seat.ring((queue_id, ""), 0)
+
+    def ring_all(self, wanted: Callable[[Key], bool]) -> None:
+        """Something changed that no single partition stands for: everyone concerned looks."""
+        for key, seats in self._seats.items():
+            if wanted(key):
+                for seat in seats:
+                    seat.ring(key, 0)
+
+    def seated(self, key: Key) -> int:
+        return len(self._seats.get(key, ()))
+
+    def keys(self) -> list[Key]:
+        """The (queue id, group) pairs that somebody sits at."""
+        return list(self._seats)
 
     def close(self) -> None:
         """The broker stops: nobody waits any longer."""
-        self._closed = True
-        self.ring_all()
+        self.closed = True
+        for seat in self._all:
+            seat.ring((0, ""), 0)
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
-    def seated(self) -> dict[str, int]:
-        """Parked pops by queue, for the gauge; discovery counts under ''."""
+    def parked(self) -> dict[str, int]:
+        """Parked pops by queue name, for the gauge."""
         counts: dict[str, int] = {}
-        for (_, queue), seats in self._seats.items():
-            counts[queue or ""] = counts.get(queue or "", 0) + len(seats)
+        for (queue_id, _), seats in self._seats.items():
+            name = self._names.get(queue_id, "")
+            counts[name] = counts.get(name, 0) + len(seats)
         return counts
+
+    def __len__(self) -> int:
+        return len(self._all)

@@ -3,8 +3,6 @@
 Imports domain, store, services/ack. Called by api/hot.py.
 """
 
-from collections import OrderedDict
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -15,27 +13,8 @@ from brokers.store import calls
 if TYPE_CHECKING:
     from brokers.runtime import Broker
 
-LEASES_MAX = 100_000
 
-
-class LeaseMemory:
-    """Where the leases of this process lie: a bounded memory that only saves a search."""
-
-    def __init__(self) -> None:
-        self._partitions: OrderedDict[str, Sequence[int]] = OrderedDict()
-
-    def remember(self, lease_id: str, partition_ids: Sequence[int]) -> None:
-        self._partitions[lease_id] = partition_ids
-        if len(self._partitions) > LEASES_MAX:
-            self._partitions.popitem(last=False)
-
-    def partitions(self, lease_id: str) -> Sequence[int] | None:
-        return self._partitions.get(lease_id)
-
-
-async def extend(
-    broker: "Broker", tenant: UUID, lease_id: str, seconds: int
-) -> LeaseExtension:
+async def extend(broker: "Broker", tenant: UUID, lease_id: str, seconds: int) -> LeaseExtension:
     """Push back the end of every live lease under this id; what is no lease renews nothing."""
     known = uuid_text(lease_id)
     if known is None:
@@ -46,6 +25,6 @@ async def extend(
             broker.tenant_filter(tenant),
             known,
             seconds=max(seconds, 1),
-            partition_ids=broker.leases.partitions(known),
+            partition_ids=broker.registry.partitions(known),
         )
     return LeaseExtension(renewed=renewed, expires_at=expires_at)

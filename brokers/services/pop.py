@@ -1,20 +1,24 @@
 """Pop: hand out messages under a lease, waiting for some if there are none.
 
-Stations: SIT -> LOOK -> (nothing there) PARK -> (bell, floor or due time) LOOK -> answer.
-The seat is taken, and its bell rearmed, before the database is asked: a push that commits
-between the look and the wait still rings.
+Stations: SIT -> LOOK -> (nothing there) PARK -> (bell or deadline) LOOK -> answer. The seat
+is taken, and its bell rearmed, before the look: a push that commits between the look and
+the wait still rings. The first look asks the database when the ring knows nothing; later
+looks go through memory, and the floor sees to it that memory learns.
 
-Imports domain, frames, flow, store, services/subscriptions. Called by api/hot.py.
+Imports domain, frames, flow, store, services/{autopilot,subscriptions}. Called by api/hot.py.
 """
 
 import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from brokers import frames
 from brokers.domain import PopRequest, PopResult
 from brokers.flow.gates import Seat
+from brokers.flow.ready import Candidate, Ring
+from brokers.flow.registry import HandedOut
+from brokers.services import autopilot
+from brokers.services.autopilot import Knobs
 from brokers.services.subscriptions import ensure_subscribed
 from brokers.store import calls
 from brokers.store.calls import ClaimJob, ClaimRow, QueueRow
@@ -22,120 +26,129 @@ from brokers.store.calls import ClaimJob, ClaimRow, QueueRow
 if TYPE_CHECKING:
     from brokers.runtime import Broker
 
-BATCH_DEFAULT = 200
-CONFLATED_LANES_MAX = 64
-LANES_MAX = 1000
-# More candidates than lanes are looked up, because other pops take some meanwhile.
-SPARE_CANDIDATES = 16
-LOOKS_AFTER_LOST_RACES = 3
+# Candidates beyond the lanes asked for: some turn out empty or taken, and a second call
+# costs more than a few spare ones in the first.
+SPARE_CANDIDATES = 3
+CLAIMS_PER_LOOK = 8
+HOLD_STEP_S = 0.02
+UNPLACED_RECHECK_S = 1.0
 
 
 async def pop(broker: "Broker", request: PopRequest) -> PopResult:
     """Claim up to `batch` messages, waiting up to `timeout_s` for the first if asked to.
 
-    No connection is held while parked. A cancelled pop leaves nothing but its seat, which
-    is freed; what it had claimed is handed back.
+    A parked pop holds a seat and nothing else. A cancelled pop frees its seat, and what was
+    being claimed for it is handed back.
     """
     broker.counters.pop_requests += 1
     deadline = time.monotonic() + (request.timeout_s if request.wait else 0.0)
-    look = Look(broker, request, deadline)
-    with broker.gates.seat(request.tenant, request.queue) as seat:
+    visit = Visit(broker, request, deadline)
+    with broker.gates.seat() as seat:
+        first = True
         while True:
             seat.rearm()
-            result = await look.once(seat)
+            result = await visit.look(seat, first=first)
+            first = False
             remaining_s = deadline - time.monotonic()
             if result.messages or remaining_s <= 0 or broker.gates.closed:
-                broker.counters.pop_messages += len(result.messages)
-                return result
-            await seat.wait(min(remaining_s, look.patience_s()))
+                break
+            if not await seat.wait(min(remaining_s, visit.patience_s)) and (
+                time.monotonic() >= deadline
+            ):
+                break
+    broker.counters.pop_messages += len(result.messages)
+    broker.counters.pop_empty += not result.messages
+    return result
 
 
 async def hand_back(broker: "Broker", result: PopResult) -> None:
     """Return a claim whose answer was never begun; the delivery is not counted."""
     if result.lease_id and result.claimed:
-        await calls.lease_release(
-            broker.store.fetch, result.lease_id, result.claimed, result.group
+        await broker.claims.hand_back(
+            result.lease_id, result.group, result.claimed, result.claimed_queues
         )
-        broker.announce.released(result.claimed)
 
 
-class Look:
-    """One pop's looks: what it wants, and what it learned about when to look again."""
+class Visit:
+    """One pop's looks: what it wants, and what it learned between them."""
 
     def __init__(self, broker: "Broker", request: PopRequest, deadline: float) -> None:
         self._broker = broker
         self._request = request
         self._deadline = deadline
-        self._due_at: datetime | None = None
-        self._filling_since: float | None = None
+        self._holding_until: float | None = None
+        self._rings: list[Ring] = []
+        self._registered_again = False
+        # How long to park before looking again without a bell.
+        self.patience_s = float("inf")
 
-    def patience_s(self) -> float:
-        """How long to park at most: the floor, or less when something falls due earlier."""
-        floor_s = self._broker.config.pop.poll_ms / 1000
-        if self._filling_since is not None:
-            return min(floor_s, 0.01)
-        if self._due_at is None:
-            return floor_s
-        due_s = (self._due_at - datetime.now(UTC)).total_seconds()
-        return min(max(due_s, 0.005), floor_s)
-
-    async def once(self, seat: Seat) -> PopResult:
-        """Ask the database once, or again where others were quicker."""
+    async def look(self, seat: Seat, *, first: bool) -> PopResult:
         broker, request = self._broker, self._request
+        self.patience_s = float("inf")
         queues = await self._queues()
         conflation = await self._subscribe(queues)
         result = PopResult(
             [],
             queue=request.queue or "",
             group=request.group,
-            conflation=request.conflation and bool(conflation),
+            conflation=request.conflation and conflation is not False,
             conflation_conflict=conflation is not None and conflation != request.conflation,
         )
         if not queues or broker.gates.closed:
+            self.patience_s = UNPLACED_RECHECK_S
             return result
-        batch, lanes = self._knobs(bool(conflation))
-        for _ in range(LOOKS_AFTER_LOST_RACES):
+        self._rings = [broker.announce.rings.ring(queue.id, request.group) for queue in queues]
+        partition_id = await self._named_partition(queues)
+        if partition_id == 0:
+            assert request.partition is not None
+            broker.gates.place_unborn(seat, queues[0].id, request.partition)
+            self.patience_s = UNPLACED_RECHECK_S
+            # Seated first, then asked once more: a birth in between is not missed.
             partition_id = await self._named_partition(queues)
             if partition_id == 0:
                 return result
-            broker.counters.probe_calls += 1
-            readiness = await calls.partition_ready(
-                broker.store.fetch,
-                [queue.id for queue in queues],
-                request.group,
-                partition_id=partition_id,
-                window_batch=broker.config.hotlist.window_batch,
-                limit=min(lanes, LANES_MAX) + SPARE_CANDIDATES,
-            )
-            self._due_at = readiness.due_at
-            if readiness.queues < len(queues):
-                for queue in queues:
-                    broker.directory.forget_queue(request.tenant, queue.name)
-                return result
-            if not readiness.ready:
-                return result
-            if self._still_filling(queues, sum(one.pending for one in readiness.ready), batch):
-                return result
-            rows = await self._claim([one.id for one in readiness.ready], batch, lanes)
-            if any(row.verdict == "unregistered" for row in rows):
-                for queue in queues:
-                    broker.directory.groups.forget((queue.id, request.group))
-                await self._subscribe(queues)
-            if self._deliver(rows, result):
-                return result
+        seat.partition_id = partition_id
+        broker.gates.place(
+            seat,
+            [(queue.id, request.group) for queue in queues],
+            {queue.id: queue.name for queue in queues},
+        )
+        if request.queue is None:
+            self.patience_s = UNPLACED_RECHECK_S
+        if await self._held_back(queues, partition_id):
+            return result
+        knobs = autopilot.choose(request, bool(conflation), self._rings, broker.config.pop)
+        if knobs.chosen is not None:
+            result.autopilot = knobs.chosen
+        if partition_id is not None:
+            await self._claim_named(partition_id, knobs, result)
+        else:
+            await self._claim_ready(knobs, result, first=first)
+        if result.messages:
+            self._ring_the_next()
+        elif partition_id is None and any(ring.ready_count for ring in self._rings):
+            # Every claim of this look was lost to others, and there are more candidates.
+            self.patience_s = HOLD_STEP_S
         return result
+
+    # Where to look
 
     async def _queues(self) -> list[QueueRow]:
         broker, request = self._broker, self._request
         if request.queue is None:
-            return await calls.queue_discover(
-                broker.store.fetch, request.tenant, request.namespace, request.task
-            )
-        known = broker.directory.queues.get((request.tenant, request.queue))
-        if known is None:
-            known = await calls.queue_ensure(broker.store.fetch, request.tenant, request.queue)
-            broker.directory.queues.put((request.tenant, request.queue), known)
-        return [known]
+            key = (request.tenant, request.namespace, request.task)
+            known = broker.directory.discoveries.get(key)
+            if known is None:
+                known = await calls.queue_discover(
+                    broker.store.fetch, request.tenant, request.namespace, request.task
+                )
+                broker.directory.discoveries.put(key, known)
+            return known
+        queue = broker.directory.queues.get((request.tenant, request.queue))
+        if queue is None:
+            queue = await calls.queue_ensure(broker.store.fetch, request.tenant, request.queue)
+            broker.directory.queues.put((request.tenant, request.queue), queue)
+        return [queue]
 
     async def _subscribe(self, queues: list[QueueRow]) -> bool | None:
         """The stored conflation policy of the group on these queues (of the last of them)."""
@@ -150,66 +163,183 @@ class Look:
 
     async def _named_partition(self, queues: list[QueueRow]) -> int | None:
         """None: any partition; 0: the named one does not exist yet."""
-        if self._request.partition is None:
+        request = self._request
+        if request.partition is None:
             return None
+        assert request.queue is not None
+        row = self._broker.directory.partitions.get(
+            (request.tenant, request.queue, request.partition)
+        )
+        if row is not None and row.queue_id == queues[0].id:
+            return row.id
         found = await calls.partition_find(
-            self._broker.store.fetch, queues[0].id, self._request.partition
+            self._broker.store.fetch, queues[0].id, request.partition
         )
         return found or 0
 
-    def _knobs(self, conflation: bool) -> tuple[int, int]:
-        """(batch, lanes) of this pop."""
+    # Claiming
+
+    async def _claim_ready(self, knobs: Knobs, result: PopResult, *, first: bool) -> None:
+        """Check candidates out of the rings until some are claimed or none are left."""
+        probed = not first
+        for _ in range(CLAIMS_PER_LOOK):
+            checked = self._check_out(knobs.lanes)
+            if not checked:
+                if probed:
+                    return
+                probed = True
+                if not await self._probe():
+                    return
+                continue
+            if await self._claim(checked, knobs, result):
+                return
+
+    def _check_out(self, lanes: int) -> list[tuple[Ring, Candidate]]:
+        wanted = lanes + min(lanes, SPARE_CANDIDATES)
+        checked: list[tuple[Ring, Candidate]] = []
+        for ring in self._rings:
+            checked += [(ring, one) for one in ring.check_out(wanted - len(checked))]
+            if len(checked) >= wanted:
+                break
+        return checked
+
+    async def _probe(self) -> bool:
+        """Ask the database for all rings; False when a queue is gone (look again, anew)."""
+        found = [await self._broker.floor.look(ring) for ring in self._rings]
+        return all(found)
+
+    async def _claim(
+        self, checked: list[tuple[Ring, Candidate]], knobs: Knobs, result: PopResult
+    ) -> bool:
         request = self._request
-        batch = BATCH_DEFAULT if request.batch is None else request.batch
-        if request.partition is not None:
-            return batch, 1
-        if request.partitions is None:
-            return batch, min(batch, CONFLATED_LANES_MAX) if conflation else 1
-        return batch, request.partitions if request.partitions > 0 else min(batch, LANES_MAX)
+        job = self._job([one.partition_id for _, one in checked], knobs)
+        try:
+            rows = await self._broker.claims.claim(job)
+        except BaseException:
+            for ring, candidate in reversed(checked):
+                ring.put_back([candidate])
+            raise
+        by_partition = {row.partition_id: row for row in rows}
+        enough = False
+        took = [row for row in rows if row.verdict == "took"]
+        if took:
+            lanes = len({row.partition_id for row in took})
+            enough = lanes >= knobs.lanes or _count(took) >= knobs.batch
+        untouched: list[tuple[Ring, Candidate]] = []
+        unregistered = False
+        for ring, candidate in checked:
+            row = by_partition.get(candidate.partition_id)
+            if row is None or (row.verdict == "busy" and enough):
+                untouched.append((ring, candidate))
+            elif row.verdict == "took":
+                more = (row.visible_end or 0) > (row.batch_end or 0)
+                ring.took(candidate, more=more, committed=request.auto_ack)
+            elif row.verdict == "empty":
+                ring.empty(candidate)
+            elif row.verdict == "until":
+                ring.until(candidate, (row.due_us or 0) / 1e6, leased=bool(row.leased))
+            elif row.verdict == "busy":
+                ring.until(candidate, HOLD_STEP_S, leased=False)
+            elif row.verdict == "gone":
+                ring.gone(candidate)
+                self._forget_named_partition()
+            else:
+                unregistered = True
+                untouched.append((ring, candidate))
+        for ring, candidate in reversed(untouched):
+            ring.put_back([candidate])
+        self._registered_again = unregistered
+        if unregistered:
+            await self._register_again()
+        if took:
+            self._deliver(job, took, result)
+        return bool(took)
 
-    def _still_filling(self, queues: list[QueueRow], pending: int, batch: int) -> bool:
-        """Whether an under-full batch is held back so that it fills (minPopWaitTime)."""
-        hold_s = max(queue.min_pop_wait_time for queue in queues) / 1000
-        if hold_s <= 0 or not self._request.wait or pending >= batch:
-            self._filling_since = None
-            return False
-        now = time.monotonic()
-        if self._filling_since is None:
-            self._filling_since = now
-        if now < min(self._filling_since + hold_s, self._deadline - 0.05):
-            return True
-        self._filling_since = None
-        return False
+    async def _claim_named(self, partition_id: int, knobs: Knobs, result: PopResult) -> None:
+        """The partition route has one candidate, whatever the ring believes of it."""
+        [ring] = self._rings
+        for _ in range(2):
+            checked = [(ring, ring.take(partition_id))]
+            if await self._claim(checked, knobs, result) or not self._registered_again:
+                return
 
-    async def _claim(self, candidates: list[int], batch: int, lanes: int) -> list[ClaimRow]:
-        broker, request = self._broker, self._request
-        job = ClaimJob(
+    async def _register_again(self) -> None:
+        """The subscription was deleted: this pop is the group's first contact again."""
+        for ring in self._rings:
+            self._broker.directory.groups.forget((ring.queue_id, ring.group))
+        await self._subscribe(await self._queues())
+
+    def _forget_named_partition(self) -> None:
+        request = self._request
+        if request.queue is not None and request.partition is not None:
+            self._broker.directory.forget_partition(
+                request.tenant, request.queue, request.partition
+            )
+            self.patience_s = HOLD_STEP_S
+
+    def _job(self, candidates: list[int], knobs: Knobs) -> ClaimJob:
+        request = self._request
+        return ClaimJob(
             group=request.group,
-            batch=batch,
-            lanes=lanes,
+            batch=knobs.batch,
+            lanes=knobs.lanes,
             lease_id=str(uuid4()),
             lease_s=request.lease_s or 0,
             auto_ack=request.auto_ack,
             candidates=candidates,
         )
-        self._lease_id = job.lease_id
-        broker.counters.claim_calls += 1
-        async with broker.admission.slot("pop"):
-            return await calls.message_claim(
-                broker.store.fetch, [job], window_batch=broker.config.hotlist.window_batch
-            )
 
-    def _deliver(self, rows: list[ClaimRow], result: PopResult) -> bool:
-        """Render what was taken into the result; whether there was any."""
-        took = [row for row in rows if row.verdict == "took"]
-        if not took:
-            return False
+    def _ring_the_next(self) -> None:
+        """There was work; if more of it lies ready, the next one in the row is woken."""
+        for ring in self._rings:
+            if ring.ready_count:
+                self._broker.gates.ring((ring.queue_id, ring.group), 0)
+                return
+
+    # Holding back
+
+    async def _held_back(self, queues: list[QueueRow], partition_id: int | None) -> bool:
+        """Whether an under-full batch waits to fill (minPopWaitTime): by count, without a lease."""
         request = self._request
-        lease_id = "" if request.auto_ack else self._lease_id
+        hold_s = max(queue.min_pop_wait_time for queue in queues) / 1000
+        batch = autopilot.BATCH_DEFAULT if request.batch is None else request.batch
+        if hold_s <= 0 or not request.wait or batch <= 1:
+            return False
+        readiness = await calls.partition_ready(
+            self._broker.store.fetch,
+            [queue.id for queue in queues],
+            request.group,
+            partition_id=partition_id,
+            window_batch=self._broker.config.hotlist.window_batch,
+            limit=autopilot.LANES_MAX,
+        )
+        pending = sum(one.pending for one in readiness.ready)
+        now = time.monotonic()
+        if not pending or pending >= batch:
+            self._holding_until = None
+            return False
+        if self._holding_until is None:
+            # Never past the caller's own timeout, with time left to claim.
+            self._holding_until = min(now + hold_s, self._deadline - HOLD_STEP_S)
+        if now >= self._holding_until:
+            self._holding_until = None
+            return False
+        self.patience_s = max(min(self._holding_until - now, hold_s / 4), 0.001)
+        return True
+
+    # Answering
+
+    def _deliver(self, job: ClaimJob, took: list[ClaimRow], result: PopResult) -> None:
+        """Render what was taken into the result, and remember what was handed out."""
+        request = self._request
+        lease_id = "" if request.auto_ack else job.lease_id
         group = frames.literal(request.group)
+        batches: dict[int, HandedOut] = {}
         for row in took:
             assert row.frames is not None and row.created_us is not None
             assert row.partition_name is not None and row.queue_name is not None
+            assert row.partition_uid is not None and row.queue_id is not None
+            assert row.batch_end is not None
             queue = f',"queue":{frames.literal(row.queue_name)}' if request.queue is None else ""
             attempt = 1 if request.auto_ack else row.attempt
             tail = (
@@ -218,13 +348,31 @@ class Look:
                 f',"partition":{frames.literal(row.partition_name)}'
                 f',"leaseId":"{lease_id}","consumerGroup":{group}'
                 f',"deliveryAttempt":{attempt}{queue}}}'
-            )
-            result.messages.extend(frames.complete(row.frames, tail.encode()))
+            ).encode()
+            split = row.frames.split(frames.SEPARATOR)
+            result.messages.extend([one + tail for one in split])
+            if not request.auto_ack:
+                batch = batches.get(row.partition_id)
+                if batch is None:
+                    batch = batches[row.partition_id] = HandedOut(
+                        row.queue_id,
+                        row.partition_id,
+                        row.partition_uid,
+                        request.group,
+                        row.batch_end,
+                        [],
+                    )
+                batch.ids.extend([frames.transaction_of(one) for one in split])
         result.claimed = list(dict.fromkeys(row.partition_id for row in took))
+        result.claimed_queues = {row.queue_id for row in took if row.queue_id is not None}
         result.partitions_claimed = len(result.claimed)
         result.lease_id = lease_id
         result.partition = took[0].partition_name or ""
         result.partition_id = took[0].partition_uid or ""
-        if not request.auto_ack:
-            self._broker.leases.remember(lease_id, result.claimed)
-        return True
+        if batches and not result.conflation:
+            self._broker.registry.remember(lease_id, list(batches.values()))
+
+
+def _count(took: list[ClaimRow]) -> int:
+    """How many messages these rows hold."""
+    return sum(row.frames.count(frames.SEPARATOR) + 1 for row in took if row.frames is not None)

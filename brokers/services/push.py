@@ -34,7 +34,9 @@ async def push(broker: "Broker", request: PushRequest) -> list[PushOutcome]:
     waiting = Countdown(len(groups))
     placed: list[tuple[list[int], Parcel]] = []
     for (queue, partition), positions in groups.items():
-        parcel = make_parcel([items[one] for one in positions], [ids[one] for one in positions], subject)
+        parcel = make_parcel(
+            [items[one] for one in positions], [ids[one] for one in positions], subject
+        )
         parcel.waiter = waiting.one_done
         broker.push_combiner.put((request.tenant, queue, partition), parcel)
         placed.append((positions, parcel))

@@ -138,13 +138,21 @@ class Plan:
     def announce(self, rows: list[CommitRow]) -> None:
         news = [
             (self._request.tenant, queue, partition, row.queue_id, row.id, len(nos))
-            for ((queue, partition), nos), row in zip(
-                self._places.items(), self._rows, strict=True
-            )
+            for ((queue, partition), nos), row in zip(self._places.items(), self._rows, strict=True)
         ]
         if news:
             self._broker.announce.pushed(news)
-        self._broker.announce.committed(rows)
+        moved: set[tuple[int, str]] = set()
+        for row in rows:
+            if row.kind == "ack" and row.queue_id and self.acks[row.no - 1].action:
+                moved.add((row.queue_id, self.acks[row.no - 1].group))
+            if row.kind == "ack" and row.lease_released and row.queue_id and row.partition_id:
+                item = self.acks[row.no - 1]
+                if item.lease_id is not None:
+                    self._broker.registry.ended(item.lease_id, item.partition_uid)
+                self._broker.announce.released(row.queue_id, item.group, [row.partition_id])
+        for queue_id, group in moved:
+            self._broker.announce.moved_back(queue_id, group)
 
     def results(self, rows: list[CommitRow]) -> list[OperationResult]:
         """One result an operation, in the flat order of the request."""

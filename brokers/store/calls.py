@@ -47,8 +47,8 @@ SELECT partition_id, queue_id, pending, due_at
   FROM queen_partition_ready_v1(%s::bigint[], %s::text, %s::bigint, %s::integer, %s::integer)
 """
 MESSAGE_CLAIM = """
-SELECT job, partition_id, verdict, due_at, visible_end, partition_uid::text, partition_name,
-       queue_name, attempt, base_offset, created_us, frames, flags
+SELECT job, partition_id, verdict, due_us, leased, visible_end, batch_end, partition_uid::text,
+       partition_name, queue_id, queue_name, attempt, base_offset, created_us, frames, flags
   FROM queen_message_claim_v1(
        %b::text[], %s::integer[], %s::integer[], %s::uuid[], %s::integer[], %s::boolean[],
        %s::integer[], %s::bigint[], %s::integer)
@@ -58,6 +58,14 @@ SELECT ack_no, outcome, lease_released, dead_lettered, conflated, queue_id, part
   FROM queen_message_ack_v1(
        %s::uuid, %s::integer[], %s::uuid[], %b::text[], %s::uuid[], %b::text[],
        %s::smallint[], %b::text[], '{}'::uuid[], false)
+"""
+CURSOR_COMPLETE = """
+SELECT batch_no
+  FROM queen_cursor_complete_v1(%s::bigint[], %b::text[], %s::uuid[], %s::bigint[])
+"""
+READY_PROBE = """
+SELECT ring_no, partition_id, due_us, leased, wake_version, looked_at, truncated
+  FROM queen_ready_probe_v1(%s::bigint[], %b::text[], %s::timestamptz[], %s::integer, %s::integer)
 """
 TRANSACTION_COMMIT = """
 SELECT kind, no, outcome, duplicate_positions, duplicate_ids::text[], lease_released,
@@ -154,10 +162,13 @@ class ClaimRow(NamedTuple):
     job: int
     partition_id: int
     verdict: str
-    due_at: datetime | None
+    due_us: int | None
+    leased: bool | None
     visible_end: int | None
+    batch_end: int | None
     partition_uid: str | None
     partition_name: str | None
+    queue_id: int | None
     queue_name: str | None
     attempt: int | None
     base_offset: int | None
@@ -177,6 +188,31 @@ class AckItem:
     transaction: str
     action: int
     error: str | None
+
+
+class Batch(NamedTuple):
+    """A whole batch that a lease handed out, by position."""
+
+    partition_id: int
+    group: str
+    lease_id: str
+    end: int
+
+
+class ProbeRow(NamedTuple):
+    """With a partition: it has unread messages, due in so many microseconds (0: now).
+
+    Without: the ring's wake version (None: its queue is gone) and the database's time, or,
+    `truncated`, that there are more partitions than the limit lets through.
+    """
+
+    ring: int
+    partition_id: int | None
+    due_us: int | None
+    leased: bool | None
+    wake_version: int | None
+    looked_at: datetime
+    truncated: bool
 
 
 class AckRow(NamedTuple):
@@ -216,9 +252,7 @@ async def queue_ensure(fetch: Fetch, tenant: UUID, name: str) -> QueueRow:
 
 
 async def queue_discover(fetch: Fetch, tenant: UUID, namespace: str, task: str) -> list[QueueRow]:
-    return [
-        QueueRow(*row) for row in await fetch(QUEUE_DISCOVER, (str(tenant), namespace, task))
-    ]
+    return [QueueRow(*row) for row in await fetch(QUEUE_DISCOVER, (str(tenant), namespace, task))]
 
 
 async def partition_find(fetch: Fetch, queue_id: int, name: str) -> int | None:
@@ -339,6 +373,41 @@ async def message_ack(fetch: Fetch, tenant: UUID | None, acks: Sequence[AckItem]
         ),
     )
     return sorted(AckRow(*row) for row in rows)
+
+
+async def cursor_complete(fetch: Fetch, batches: Sequence[Batch]) -> set[int]:
+    """The positions (from 0) of the batches that were completed."""
+    rows = await fetch(
+        CURSOR_COMPLETE,
+        (
+            array(batch.partition_id for batch in batches),
+            [batch.group for batch in batches],
+            array(batch.lease_id for batch in batches),
+            array(batch.end for batch in batches),
+        ),
+    )
+    return {no - 1 for [no] in rows}
+
+
+async def ready_probe(
+    fetch: Fetch,
+    rings: Sequence[tuple[int, str, datetime | None]],
+    *,
+    window_batch: int,
+    limit: int,
+) -> list[ProbeRow]:
+    """Rings are (queue id, group, since); without a since every partition is looked at."""
+    rows = await fetch(
+        READY_PROBE,
+        (
+            array(queue_id for queue_id, _, _ in rings),
+            [group for _, group, _ in rings],
+            array(None if since is None else f'"{since.isoformat()}"' for _, _, since in rings),
+            window_batch,
+            limit,
+        ),
+    )
+    return [ProbeRow(*row) for row in rows]
 
 
 async def transaction_commit(

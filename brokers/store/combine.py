@@ -117,7 +117,7 @@ class Load:
         duplicates = dict(zip(positions, originals, strict=True))
         position = 0
         for parcel in self.parcels:
-            outcomes = []
+            outcomes: list[tuple[str, str, str | None]] = []
             for one in parcel.ids:
                 original = duplicates.get(position)
                 position += 1
@@ -292,7 +292,9 @@ class PushCombiner:
             self._finish(loads, lambda one: one.fail(error.text))
             return
         pieces = [
-            Piece(parcel, position) for parcel in load.parcels for position in range(len(parcel.ids))
+            Piece(parcel, position)
+            for parcel in load.parcels
+            for position in range(len(parcel.ids))
         ]
         await self._store_pieces(load, pieces, lane, wait_ms=wait_ms)
         for parcel in load.parcels:
@@ -341,7 +343,7 @@ class PushCombiner:
             self._announce([(tenant, queue, name, load.row.queue_id, load.row.id, written)])
 
     def _repeat(self, load: Load) -> None:
-        """Ids or options are out of date: forget them and let the gate try again, from its front."""
+        """Ids or options are out of date: forget them; the gate tries again, from its front."""
         gate = load.gate
         self._directory.forget_partition(*gate.key)
         gate.stale_rounds += 1

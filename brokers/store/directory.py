@@ -9,7 +9,8 @@ Imports calls. Used by services/ and runtime.py.
 
 import time
 from collections import OrderedDict
-from typing import Generic, Hashable, TypeVar
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 from uuid import UUID
 
 from brokers.store.calls import PartitionRow, QueueRow
@@ -20,6 +21,8 @@ V = TypeVar("V")
 QUEUES_MAX = 20_000
 PARTITIONS_MAX = 300_000
 GROUPS_MAX = 100_000
+DISCOVERIES_MAX = 1000
+DISCOVERY_S = 0.5
 
 QueueKey = tuple[UUID, str]
 PartitionKey = tuple[UUID, str, str]
@@ -51,8 +54,8 @@ class Bounded(Generic[K, V]):
     def forget(self, key: K) -> None:
         self._entries.pop(key, None)
 
-    def clear(self) -> None:
-        self._entries.clear()
+    def items(self) -> list[tuple[K, V]]:
+        return [(key, value) for key, (_, value) in self._entries.items()]
 
 
 class Directory:
@@ -61,11 +64,20 @@ class Directory:
         self.partitions: Bounded[PartitionKey, PartitionRow] = Bounded(
             entries_max=PARTITIONS_MAX, ttl_s=ttl_s
         )
+        # (tenant, namespace, task) -> the queues that match; short-lived, as queues come.
+        self.discoveries: Bounded[tuple[UUID, str, str], list[QueueRow]] = Bounded(
+            entries_max=DISCOVERIES_MAX, ttl_s=min(ttl_s, DISCOVERY_S)
+        )
         # (queue id, group) -> the stored conflation policy.
         self.groups: Bounded[tuple[int, str], bool] = Bounded(entries_max=GROUPS_MAX, ttl_s=ttl_s)
 
     def forget_queue(self, tenant: UUID, queue: str) -> None:
         self.queues.forget((tenant, queue))
+
+    def forget_queue_id(self, queue_id: int) -> None:
+        """The queue of this id is gone, whatever its name was."""
+        for key in [key for key, row in self.queues.items() if row.id == queue_id]:
+            self.queues.forget(key)
 
     def forget_partition(self, tenant: UUID, queue: str, name: str) -> None:
         self.partitions.forget((tenant, queue, name))

@@ -22,7 +22,7 @@ CANCELLED = "57014"
 
 
 def store_error(error: Exception, *, sent: bool) -> StoreError:
-    """The StoreError that a failed call raises. `sent`: the statement may have reached the server."""
+    """The StoreError that a failed call raises. `sent`: the server may have got the statement."""
     if isinstance(error, StoreError):
         return error
     state = error.sqlstate if isinstance(error, psycopg.Error) else None

@@ -12,8 +12,9 @@
 --              took          one row per slice of a segment, in offset order; visible_end
 --                            tells how far the partition's visible messages reach
 --              empty         nothing beyond the cursor
---              until         leased or deferred until due_at
---              busy          its cursor is locked, or the pop's budget was used up
+--              until         leased or deferred for due_us microseconds more
+--              busy          claimable but not claimed: its cursor is locked by somebody, or
+--                            the pop had enough without it
 --              gone          no such partition: its queue was deleted
 --              unregistered  the group has no subscription to the queue: register, repeat
 --
@@ -35,13 +36,15 @@ CREATE OR REPLACE FUNCTION queen_message_claim_v1(
     p_window_batch   integer
 )
 RETURNS TABLE (
-    job integer, partition_id bigint, verdict text, due_at timestamptz, visible_end bigint,
-    partition_uid uuid, partition_name text, queue_name text, attempt bigint,
-    base_offset bigint, created_us bigint, frames bytea, flags bytea
+    job integer, partition_id bigint, verdict text, due_us bigint, leased boolean,
+    visible_end bigint, batch_end bigint, partition_uid uuid, partition_name text,
+    queue_id bigint, queue_name text, attempt bigint, base_offset bigint,
+    created_us bigint, frames bytea, flags bytea
 )
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
+SET enable_bitmapscan = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
 AS $$
@@ -111,7 +114,7 @@ BEGIN
           FROM unnest(p_jobs, p_candidates) WITH ORDINALITY AS asked(job, partition_id, no)
          ORDER BY asked.partition_id, p_groups[asked.job], asked.no
     ), looked AS MATERIALIZED (
-        SELECT candidate.*, lane.id AS lane_id, lane.uid, lane.name AS lane_name, lane.last_offset,
+        SELECT candidate.*, lane.id AS lane_id, lane.queue_id, lane.uid, lane.name AS lane_name, lane.last_offset,
                lane.log_start, queue.name AS queue_name, queue.lease_time,
                queue.delayed_processing, queue.window_buffer, queue.max_deliveries,
                registered.id AS group_id, registered.conflation
@@ -211,9 +214,9 @@ BEGIN
            AND place.consumer_group = claim.consumer_group
         RETURNING place.partition_id, place.consumer_group, place.attempt_count
     )
-    SELECT claim.job, claim.partition_id, 'took', NULL::timestamptz, claim.visible_end,
-           claim.uid, claim.lane_name, claim.queue_name,
-           greatest(updated.attempt_count, 1),
+    SELECT claim.job, claim.partition_id, 'took', NULL::bigint, NULL::boolean,
+           claim.visible_end, claim.batch_end, claim.uid, claim.lane_name, claim.queue_id,
+           claim.queue_name, greatest(updated.attempt_count, 1),
            slice.first, slice.created_us, slice.frames, slice.flags
       FROM claim
       JOIN updated
@@ -256,9 +259,12 @@ BEGIN
                      <= greatest(coalesce(place.committed, -1), looked.log_start - 1) THEN 'empty'
                 WHEN deferral.due_at > v_now THEN 'until'
                 ELSE 'busy' END,
-           CASE WHEN place.lease_expires_at > v_now THEN place.lease_expires_at
-                ELSE deferral.due_at END,
-           NULL, looked.uid, looked.lane_name, looked.queue_name, NULL, NULL, NULL, NULL, NULL
+           (extract(epoch FROM CASE WHEN place.lease_expires_at > v_now
+                                    THEN place.lease_expires_at
+                                    ELSE deferral.due_at END - v_now) * 1000000)::bigint,
+           coalesce(place.lease_expires_at > v_now, false),
+           NULL, NULL, looked.uid, looked.lane_name, looked.queue_id, looked.queue_name,
+           NULL, NULL, NULL, NULL, NULL
       FROM looked
       LEFT JOIN queen_cursor place
              ON place.partition_id = looked.partition_id

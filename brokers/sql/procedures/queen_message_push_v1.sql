@@ -42,6 +42,7 @@ RETURNS TABLE (
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
+SET enable_bitmapscan = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
 AS $$
@@ -51,10 +52,12 @@ DECLARE
     v_verdicts text[];
     v_windows  bigint[];
     v_classes  smallint[];
-    v_mixed    boolean;
+    v_hour     boolean;
+    v_nos      integer[];
+    v_lanes    bigint[];
+    v_hashes   bigint[];
     v_now      timestamptz;
     v_filling  smallint[];
-    v_slots    smallint[];
     v_suspects integer[];
     v_bases    bigint[];
     v_group    integer;
@@ -87,8 +90,8 @@ BEGIN
                END ORDER BY asked.no),
            array_agg(coalesce(queue.dedup_window_seconds, 0) ORDER BY asked.no),
            array_agg(coalesce(queue.txn_class, 0::smallint) ORDER BY asked.no),
-           coalesce(bool_or(queue.txn_class_mixed), false)
-      INTO v_verdicts, v_windows, v_classes, v_mixed
+           NOT coalesce(bool_or(queue.txn_class > 0 OR queue.txn_class_mixed), false)
+      INTO v_verdicts, v_windows, v_classes, v_hour
       FROM unnest(p_partition_ids, p_queue_ids, p_versions)
            WITH ORDINALITY AS asked(partition_id, queue_id, version, no)
       LEFT JOIN queen_partition lane
@@ -96,74 +99,87 @@ BEGIN
       LEFT JOIN queen_queue queue ON queue.id = lane.queue_id
       LEFT JOIN unnest(v_locked) AS held(id) ON held.id = asked.partition_id;
 
-    -- Which slots may hold an id inside its window: those of the classes at hand, or all
-    -- of them when a queue changed its class while rows of it were lying in the other.
-    v_slots := CASE WHEN v_mixed THEN ARRAY[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]::smallint[]
-                    ELSE ARRAY(SELECT DISTINCT slot::smallint
-                                 FROM unnest(v_classes) AS class(no),
-                                      generate_series(class.no * 3, least(class.no * 3 + 2, 9)) AS slot)
-               END;
+    -- Who has been seen before? The hour's slots are named: a plan over the partitioned
+    -- table opens all of them, at each call. A queue with a longer window, or one that
+    -- changed its class while rows of it lay in the other, asks all slots.
+    SELECT array_agg(message.no ORDER BY message.no, message.position),
+           array_agg(message.partition_id ORDER BY message.no, message.position),
+           array_agg(message.hash ORDER BY message.no, message.position)
+      INTO v_nos, v_lanes, v_hashes
+      FROM (
+        SELECT asked.no::integer AS no, asked.partition_id, message.position,
+               hashtextextended(message.transaction, 0) AS hash
+          FROM unnest(p_partition_ids, p_transactions, v_verdicts)
+               WITH ORDINALITY AS asked(partition_id, transactions, verdict, no)
+         CROSS JOIN LATERAL string_to_table(asked.transactions, chr(30))
+                WITH ORDINALITY AS message(transaction, position)
+         WHERE asked.verdict = 'stored'
+      ) AS message;
 
-    v_suspects := ARRAY(
-        SELECT DISTINCT suspect.no
-          FROM (
-            SELECT asked.no::integer AS no
-              FROM unnest(p_partition_ids, p_transactions, v_verdicts, v_windows)
-                   WITH ORDINALITY AS asked(partition_id, transactions, verdict, dedup_window, no)
-             CROSS JOIN LATERAL string_to_table(asked.transactions, chr(30)) AS message(transaction)
-              JOIN queen_txn known
-                ON known.partition_id = asked.partition_id
-               AND known.hash = hashtextextended(message.transaction, 0)
-               AND known.slot = ANY (v_slots)
-               AND known.created_at > v_now - make_interval(secs => asked.dedup_window)
-             WHERE asked.verdict = 'stored' AND asked.dedup_window > 0
-            UNION ALL
-            SELECT asked.no::integer
-              FROM unnest(p_transactions, v_verdicts, v_windows)
-                   WITH ORDINALITY AS asked(transactions, verdict, dedup_window, no)
-             CROSS JOIN LATERAL string_to_table(asked.transactions, chr(30)) AS message(transaction)
-             WHERE asked.verdict = 'stored' AND asked.dedup_window > 0
-               AND strpos(asked.transactions, chr(30)) > 0
-             GROUP BY asked.no, message.transaction
-            HAVING count(*) > 1
-          ) AS suspect);
+    IF v_hour THEN
+        v_suspects := ARRAY(
+            SELECT DISTINCT message.no
+              FROM unnest(v_nos, v_lanes, v_hashes) AS message(no, partition_id, hash)
+             CROSS JOIN LATERAL (
+                SELECT known.created_at FROM queen_txn_0 known
+                 WHERE known.partition_id = message.partition_id AND known.hash = message.hash
+                UNION ALL
+                SELECT known.created_at FROM queen_txn_1 known
+                 WHERE known.partition_id = message.partition_id AND known.hash = message.hash
+                UNION ALL
+                SELECT known.created_at FROM queen_txn_2 known
+                 WHERE known.partition_id = message.partition_id AND known.hash = message.hash
+             ) AS known
+             WHERE known.created_at > v_now - make_interval(secs => v_windows[message.no]));
+    ELSE
+        v_suspects := ARRAY(
+            SELECT DISTINCT message.no
+              FROM unnest(v_nos, v_lanes, v_hashes) AS message(no, partition_id, hash)
+             CROSS JOIN LATERAL (
+                SELECT known.created_at FROM queen_txn known
+                 WHERE known.partition_id = message.partition_id AND known.hash = message.hash
+                OFFSET 0) AS known
+             WHERE known.created_at > v_now - make_interval(secs => v_windows[message.no]));
+    END IF;
+    IF cardinality(v_hashes) > cardinality(p_partition_ids) THEN
+        v_suspects := v_suspects || ARRAY(
+            SELECT DISTINCT twice.no
+              FROM (
+                SELECT message.no
+                  FROM unnest(v_nos, v_hashes) AS message(no, hash)
+                 WHERE v_windows[message.no] > 0
+                 GROUP BY message.no, message.hash
+                HAVING count(*) > 1
+              ) AS twice
+             WHERE twice.no <> ALL (v_suspects));
+    END IF;
 
     -- The usual case, all groups in one statement: nothing in them has been seen before.
     WITH asked AS MATERIALIZED (
         SELECT given.no::integer AS no, given.partition_id, given.frames, given.ends, given.flags,
-               given.last_id, given.class,
+               given.last_id,
                lane.last_offset + 1 AS base_offset,
-               ARRAY(SELECT hashtextextended(message.transaction, 0)
-                       FROM string_to_table(given.transactions, chr(30))
-                            WITH ORDINALITY AS message(transaction, position)
-                      ORDER BY message.position) AS hashes,
+               lane.last_offset + octet_length(given.ends) / 4 AS end_offset,
                CASE WHEN lane.last_id IS NULL OR given.first_id > lane.last_id
                     THEN greatest(v_now, lane.last_created_at)
                     ELSE greatest(v_now, date_trunc('milliseconds', lane.last_created_at)
                                          + interval '1 millisecond')
                END AS created_at
-          FROM unnest(p_partition_ids, p_frames, p_ends, p_transactions, p_flags,
-                      p_first_ids, p_last_ids, v_verdicts, v_classes)
-               WITH ORDINALITY AS given(partition_id, frames, ends, transactions, flags,
-                                        first_id, last_id, verdict, class, no)
+          FROM unnest(p_partition_ids, p_frames, p_ends, p_flags,
+                      p_first_ids, p_last_ids, v_verdicts)
+               WITH ORDINALITY AS given(partition_id, frames, ends, flags,
+                                        first_id, last_id, verdict, no)
           JOIN queen_partition lane ON lane.id = given.partition_id
          WHERE given.verdict = 'stored' AND given.no <> ALL (v_suspects)
     ), written AS (
         INSERT INTO queen_segment (partition_id, base_offset, end_offset, created_at, format,
                                    frames, ends, flags)
-        SELECT asked.partition_id, asked.base_offset,
-               asked.base_offset + cardinality(asked.hashes) - 1,
+        SELECT asked.partition_id, asked.base_offset, asked.end_offset,
                asked.created_at, 1, asked.frames, asked.ends, asked.flags
           FROM asked
-    ), indexed AS (
-        INSERT INTO queen_txn (partition_id, hash, message_offset, created_at, slot)
-        SELECT asked.partition_id, message.hash, asked.base_offset + message.position - 1,
-               v_now, v_filling[asked.class + 1]
-          FROM asked
-         CROSS JOIN LATERAL unnest(asked.hashes) WITH ORDINALITY AS message(hash, position)
     ), moved AS (
         UPDATE queen_partition lane
-           SET last_offset = asked.base_offset + cardinality(asked.hashes) - 1,
+           SET last_offset = asked.end_offset,
                last_created_at = asked.created_at,
                last_id = asked.last_id,
                -- Indexed, so moved at most once a second: the other updates stay HOT.
@@ -178,6 +194,36 @@ BEGIN
       FROM generate_series(1, cardinality(p_partition_ids)) AS given(no)
       LEFT JOIN asked ON asked.no = given.no;
 
+    IF v_hour AND cardinality(v_suspects) = 0 THEN
+        CASE v_filling[1]
+            WHEN 0 THEN
+                INSERT INTO queen_txn_0 (partition_id, hash, message_offset, created_at, slot)
+                SELECT message.partition_id, message.hash,
+                       v_bases[message.no] + row_number() OVER (PARTITION BY message.no) - 1,
+                       v_now, 0
+                  FROM unnest(v_nos, v_lanes, v_hashes) AS message(no, partition_id, hash);
+            WHEN 1 THEN
+                INSERT INTO queen_txn_1 (partition_id, hash, message_offset, created_at, slot)
+                SELECT message.partition_id, message.hash,
+                       v_bases[message.no] + row_number() OVER (PARTITION BY message.no) - 1,
+                       v_now, 1
+                  FROM unnest(v_nos, v_lanes, v_hashes) AS message(no, partition_id, hash);
+            ELSE
+                INSERT INTO queen_txn_2 (partition_id, hash, message_offset, created_at, slot)
+                SELECT message.partition_id, message.hash,
+                       v_bases[message.no] + row_number() OVER (PARTITION BY message.no) - 1,
+                       v_now, 2
+                  FROM unnest(v_nos, v_lanes, v_hashes) AS message(no, partition_id, hash);
+        END CASE;
+    ELSE
+        INSERT INTO queen_txn (partition_id, hash, message_offset, created_at, slot)
+        SELECT message.partition_id, message.hash,
+               v_bases[message.no] + row_number() OVER (PARTITION BY message.no) - 1,
+               v_now, v_filling[v_classes[message.no] + 1]
+          FROM unnest(v_nos, v_lanes, v_hashes) AS message(no, partition_id, hash)
+         WHERE message.no <> ALL (v_suspects);
+    END IF;
+
     RETURN QUERY
     SELECT given.no::integer, given.verdict, given.base_offset,
            NULL::integer[], NULL::uuid[], NULL::boolean[]
@@ -189,7 +235,7 @@ BEGIN
           FROM queen_segment_append_distinct_v1(
                    p_partition_ids[v_group], p_frames[v_group], p_transactions[v_group],
                    p_flags[v_group], v_now,
-                   v_now - make_interval(secs => v_windows[v_group]), v_slots,
+                   v_now - make_interval(secs => v_windows[v_group]),
                    v_filling[v_classes[v_group] + 1]);
         group_no := v_group;
         verdict := 'stored';

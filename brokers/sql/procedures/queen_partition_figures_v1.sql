@@ -27,8 +27,8 @@ AS $$
            reach.pending, least(reach.leased, reach.pending)
       FROM queen_partition lane
      CROSS JOIN LATERAL (
-        SELECT lane.last_offset
-               - greatest(min(coalesce(place.committed, -1)), lane.log_start - 1) AS pending,
+        SELECT greatest(lane.last_offset - greatest(min(coalesce(place.committed, -1)),
+                                                    lane.log_start - 1), 0) AS pending,
                coalesce(max(place.batch_end - greatest(place.committed, lane.log_start - 1))
                             FILTER (WHERE place.lease_expires_at > clock_timestamp()),
                         0) AS leased

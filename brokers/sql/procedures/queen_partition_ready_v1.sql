@@ -22,6 +22,7 @@ RETURNS TABLE (partition_id bigint, queue_id bigint, pending bigint, due_at time
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
+SET enable_bitmapscan = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
 AS $$

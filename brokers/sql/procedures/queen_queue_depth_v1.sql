@@ -46,11 +46,12 @@ BEGIN
                        'partition', lane.name, 'pending', lane.pending,
                        'processing', lane.processing,
                        'ready', lane.pending - lane.processing
-                   )::text, ',' ORDER BY lane.no) FILTER (WHERE lane.no <= p_partitions_max)
+                   )::text, ',') FILTER (WHERE lane.no <= p_partitions_max)
                || ']' AS partitions
           FROM (
             SELECT figures.*, row_number() OVER (ORDER BY figures.name) AS no
               FROM queen_partition_figures_v1(queue.id, p_group) AS figures
+             ORDER BY figures.name
           ) AS lane
      ) AS sums
      WHERE queue.tenant_id = p_tenant_id AND queue.name = p_name;

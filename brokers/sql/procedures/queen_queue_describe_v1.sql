@@ -60,7 +60,7 @@ BEGIN
                                              THEN to_char(lane.oldest_live_at, v_time) END,
                        'newestMessage', CASE WHEN lane.total > 0
                                              THEN to_char(lane.last_created_at, v_time) END
-                   )::text, ',' ORDER BY lane.no) FILTER (WHERE lane.no <= p_partitions_max)
+                   )::text, ',') FILTER (WHERE lane.no <= p_partitions_max)
                || ']' AS partitions
           FROM (
             SELECT figures.*, letters.dead_letters,
@@ -73,6 +73,7 @@ BEGIN
                   FROM queen_dead_letter letter
                  WHERE letter.partition_id = figures.partition_id
              ) AS letters
+             ORDER BY figures.name
           ) AS lane
      ) AS sums
      CROSS JOIN LATERAL queen_segment_figures_v1(queue.id, sums.total, p_segments_max) AS stored

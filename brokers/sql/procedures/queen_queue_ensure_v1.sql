@@ -11,6 +11,7 @@ RETURNS SETOF queen_queue
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
+SET enable_bitmapscan = off
 AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM queen_queue WHERE tenant_id = p_tenant_id AND name = p_name) THEN

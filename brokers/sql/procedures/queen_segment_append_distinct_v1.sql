@@ -18,7 +18,6 @@ CREATE OR REPLACE FUNCTION queen_segment_append_distinct_v1(
     p_flags        bytea,
     p_now          timestamptz,
     p_since        timestamptz,
-    p_slots        smallint[],
     p_slot         smallint,
     OUT base_offset         bigint,
     OUT duplicate_positions integer[],
@@ -28,6 +27,7 @@ CREATE OR REPLACE FUNCTION queen_segment_append_distinct_v1(
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
+SET enable_bitmapscan = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
 AS $$
@@ -65,7 +65,6 @@ BEGIN
                      AS frame(text)
              WHERE known.partition_id = p_partition_id
                AND known.hash = message.hash
-               AND known.slot = ANY (p_slots)
                AND known.created_at > p_since
                AND (frame.text IS NULL OR queen_frame_is_v1(frame.text, message.text))
              ORDER BY frame.text IS NULL, known.message_offset

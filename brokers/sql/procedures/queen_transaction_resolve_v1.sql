@@ -24,6 +24,7 @@ LANGUAGE plpgsql
 STABLE
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
+SET enable_bitmapscan = off
 SET enable_nestloop = off
 AS $$
 #variable_conflict use_column

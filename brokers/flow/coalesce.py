@@ -1,0 +1,96 @@
+"""Coalescing: one call in flight, and the next one takes all that waits.
+
+The push combiner's idea for requests that need no gate of their own: claims, acks,
+probes. Alone, a request goes at once; under load many share a call.
+
+Imports nothing of ours. Used by runtime.py and services/.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+class Coalescer(Generic[Asked, Answer]):
+    """`flush` gets what waits, at most `weight_max` in all, and answers in the same order.
+
+    An exception of `flush` is everyone's of that call. A request that is cancelled while
+    its call is under way is answered to nobody: `orphaned` gets that answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        flush: Callable[[Sequence[Asked]], Awaitable[Sequence[Answer]]],
+        *,
+        weight_max: int,
+        weight: Callable[[Asked], int] = lambda asked: 1,
+        orphaned: Callable[[Asked, Answer], None] | None = None,
+        workers: int = 1,
+    ) -> None:
+        self._name = name
+        self._flush = flush
+        self._weight_max = weight_max
+        self._weight = weight
+        self._orphaned = orphaned
+        self._waiting: deque[tuple[Asked, asyncio.Future[Answer]]] = deque()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._workers_max = workers
+        self.calls = 0
+        self.items = 0
+
+    async def ask(self, asked: Asked) -> Answer:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((asked, future))
+        if len(self._workers) < self._workers_max:
+            task = asyncio.create_task(self._work(), name=self._name)
+            self._workers.add(task)
+            task.add_done_callback(self._workers.discard)
+        return await future
+
+    async def _work(self) -> None:
+        while self._waiting:
+            taken = self._take()
+            if not taken:
+                continue
+            self.calls += 1
+            self.items += len(taken)
+            try:
+                answers = await self._flush([asked for asked, _ in taken])
+            except asyncio.CancelledError:
+                for _, future in taken:
+                    future.cancel()
+                raise
+            except Exception as error:
+                for _, future in taken:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for (asked, future), answer in zip(taken, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
+                elif self._orphaned is not None:
+                    self._orphaned(asked, answer)
+
+    def _take(self) -> list[tuple[Asked, asyncio.Future[Answer]]]:
+        taken: list[tuple[Asked, asyncio.Future[Answer]]] = []
+        weight = 0
+        while self._waiting:
+            asked, future = self._waiting[0]
+            if future.done():  # cancelled while it waited
+                self._waiting.popleft()
+                continue
+            weight += self._weight(asked)
+            if taken and weight > self._weight_max:
+                break
+            taken.append(self._waiting.popleft())
+        return taken
+
+    async def stop(self) -> None:
+        for task in list(self._workers):
+            task.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)

@@ -1,0 +1,306 @@
+"""The ready ring: which partitions of a queue probably have work for a group.
+
+One ring per (queue, group). Commits, hints, released leases and reseeds mark partitions; a
+pop checks candidates out, asks the database, and reports what it found. Only a report of
+`empty`, and only if nobody marked the partition meanwhile (its epoch), clears an entry.
+Leased and deferred entries sleep until they fall due.
+
+Wrong in excess costs one empty claim. A partition that is missing is the defect that the
+floor and the reseeds bound. Nothing here is needed for correctness.
+
+Imports nothing of ours. Used by flow/announce.py, services/pop.py and services/floor.py.
+"""
+
+import asyncio
+import heapq
+import itertools
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+LEASED_RECHECK_S = 1.0
+ENTRIES_MAX = 200_000
+
+READY, OUT, ASLEEP = range(3)
+
+
+class Candidate(NamedTuple):
+    """A partition that a pop checked out, and the epoch it had then."""
+
+    partition_id: int
+    epoch: int
+
+
+class Entry:
+    """One partition in a ring. `more`: what was claimed last left messages behind."""
+
+    __slots__ = ("epoch", "more", "nap", "state")
+
+    def __init__(self) -> None:
+        self.state = READY
+        self.epoch = 0
+        self.nap = 0
+        self.more = False
+
+
+class Ring:
+    """`wake(ring)` is called whenever a partition becomes ready."""
+
+    def __init__(
+        self, queue_id: int, group: str, *, alarm: "Alarm", wake: Callable[["Ring", int], None]
+    ) -> None:
+        self.queue_id = queue_id
+        self.group = group
+        self.used_at = time.monotonic()
+        # What the floor knows: database time of the last look, the wake version seen then,
+        # looks since, when the next reseeds are due (de-phased), and whether the last full
+        # seed was cut at its limit.
+        self.looked_at: object | None = None
+        self.wake_version = 0
+        self.looks = 0
+        self.windowed_at = self.used_at
+        self.full_at = self.used_at
+        self.cut_short = False
+        # Moves of the wake version that this broker itself made since the last look.
+        self.own_moves = 0
+        self._alarm = alarm
+        self._wake = wake
+        self._entries: dict[int, Entry] = {}
+        self._ready: OrderedDict[int, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def ready_count(self) -> int:
+        return len(self._ready)
+
+    def mark(self, partition_id: int) -> bool:
+        """Messages were stored, or may have been; True when that made the partition ready."""
+        entry = self._entries.get(partition_id)
+        if entry is None:
+            if len(self._entries) >= ENTRIES_MAX:
+                self.cut_short = True
+                return False
+            self._entries[partition_id] = Entry()
+            self._ready[partition_id] = None
+            self._wake(self, partition_id)
+            return True
+        # Out: the report must not clear it. Asleep: the lease or delay still holds.
+        entry.epoch += 1
+        return False
+
+    def promote(self, partition_id: int) -> bool:
+        """The partition was released (ack, nack, seek): it is ready now if it may have work."""
+        entry = self._entries.get(partition_id)
+        if entry is None:
+            return self.mark(partition_id)
+        entry.epoch += 1
+        if entry.state == ASLEEP:
+            self._rise(partition_id, entry)
+            return True
+        return False
+
+    def finished(self, partition_id: int) -> None:
+        """A batch of ours was completed: ready again if it left more, or was marked since."""
+        entry = self._entries.get(partition_id)
+        if entry is None or entry.state != ASLEEP:
+            if entry is not None:
+                entry.epoch += 1
+            return
+        if entry.more:
+            self._rise(partition_id, entry)
+        else:
+            del self._entries[partition_id]
+
+    def check_out(self, count: int) -> list[Candidate]:
+        """Take up to `count` ready partitions, the longest ready first."""
+        self.used_at = time.monotonic()
+        taken: list[Candidate] = []
+        while self._ready and len(taken) < count:
+            partition_id, _ = self._ready.popitem(last=False)
+            entry = self._entries[partition_id]
+            entry.state = OUT
+            taken.append(Candidate(partition_id, entry.epoch))
+        return taken
+
+    def take(self, partition_id: int) -> Candidate:
+        """Check out this one, whatever is believed of it: a pop that names its partition."""
+        self.used_at = time.monotonic()
+        entry = self._entries.get(partition_id)
+        if entry is None:
+            entry = self._entries[partition_id] = Entry()
+        entry.state = OUT
+        self._ready.pop(partition_id, None)
+        return Candidate(partition_id, entry.epoch)
+
+    def put_back(self, candidates: Iterable[Candidate]) -> None:
+        """Not looked at: as if they had never been taken."""
+        for partition_id, _ in reversed(list(candidates)):
+            entry = self._entries.get(partition_id)
+            if entry is not None and entry.state == OUT:
+                entry.state = READY
+                self._ready[partition_id] = None
+                self._ready.move_to_end(partition_id, last=False)
+
+    def empty(self, candidate: Candidate) -> None:
+        """Nothing beyond the cursor: cleared, unless it was marked since it was taken."""
+        entry = self._entries.get(candidate.partition_id)
+        if entry is None or entry.state != OUT:
+            return
+        if entry.epoch == candidate.epoch:
+            del self._entries[candidate.partition_id]
+        else:
+            self._rise(candidate.partition_id, entry)
+
+    def took(self, candidate: Candidate, *, more: bool, committed: bool) -> None:
+        """Claimed. Under a lease it sleeps until released; else it may go on at once."""
+        entry = self._entries.get(candidate.partition_id)
+        if entry is None or entry.state != OUT:
+            return
+        more = more or entry.epoch != candidate.epoch
+        if not committed:
+            self._sleep(candidate.partition_id, entry, LEASED_RECHECK_S)
+            entry.more = more
+        elif more:
+            self._rise(candidate.partition_id, entry)
+        else:
+            del self._entries[candidate.partition_id]
+
+    def until(self, candidate: Candidate, delay_s: float, *, leased: bool) -> None:
+        """Leased by somebody, or deferred: asleep until then (a leased one is looked at sooner)."""
+        entry = self._entries.get(candidate.partition_id)
+        if entry is None or entry.state != OUT:
+            return
+        entry.more = True
+        if leased:
+            delay_s = min(delay_s, LEASED_RECHECK_S)
+        self._sleep(candidate.partition_id, entry, max(delay_s, 0.001))
+
+    def gone(self, candidate: Candidate) -> None:
+        self._entries.pop(candidate.partition_id, None)
+        self._ready.pop(candidate.partition_id, None)
+
+    def seed(self, partition_id: int, delay_s: float | None) -> None:
+        """What a look at the database found: ready, or due in so many seconds."""
+        if partition_id in self._entries:
+            if delay_s is None:
+                entry = self._entries[partition_id]
+                entry.epoch += 1
+                if entry.state == ASLEEP:
+                    self._rise(partition_id, entry)
+            return
+        if delay_s is None:
+            self.mark(partition_id)
+        elif len(self._entries) < ENTRIES_MAX:
+            entry = self._entries[partition_id] = Entry()
+            entry.more = True
+            self._sleep(partition_id, entry, max(min(delay_s, LEASED_RECHECK_S), 0.001))
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self._ready.clear()
+
+    def rouse(self, partition_id: int, nap: int) -> None:
+        """Its alarm went off; a nap that was ended by something else is not this one."""
+        entry = self._entries.get(partition_id)
+        if entry is not None and entry.state == ASLEEP and entry.nap == nap:
+            self._rise(partition_id, entry)
+
+    def _rise(self, partition_id: int, entry: Entry) -> None:
+        entry.state = READY
+        self._ready[partition_id] = None
+        self._wake(self, partition_id)
+
+    def _sleep(self, partition_id: int, entry: Entry, delay_s: float) -> None:
+        entry.state = ASLEEP
+        entry.nap = self._alarm.set(self, partition_id, delay_s)
+
+
+class Alarm:
+    """One timer for every sleeping partition of every ring."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Ring, int]] = []
+        self._naps = itertools.count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = 0.0
+
+    def set(self, ring: Ring, partition_id: int, delay_s: float) -> int:
+        nap = next(self._naps)
+        due = time.monotonic() + delay_s
+        heapq.heappush(self._heap, (due, nap, ring, partition_id))
+        if self._timer is None or due < self._rings_at:
+            self._arm()
+        return nap
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._heap:
+            self._rings_at = self._heap[0][0]
+            delay_s = max(self._rings_at - time.monotonic(), 0.0)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self.go_off)
+
+    def go_off(self) -> None:
+        """Rouse everything that is due; also called by tests that own the clock."""
+        now = time.monotonic()
+        while self._heap and self._heap[0][0] <= now:
+            _, nap, ring, partition_id = heapq.heappop(self._heap)
+            ring.rouse(partition_id, nap)
+        self._timer = None
+        self._arm()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._heap.clear()
+
+
+class Rings:
+    """Every ring of the process, found by queue and by (queue, group)."""
+
+    def __init__(self, wake: Callable[[Ring, int], None]) -> None:
+        self._wake = wake
+        self._rings: dict[int, dict[str, Ring]] = {}
+        self.alarm = Alarm()
+
+    def ring(self, queue_id: int, group: str) -> Ring:
+        """The ring, made when missing: it knows nothing until it is seeded."""
+        groups = self._rings.setdefault(queue_id, {})
+        found = groups.get(group)
+        if found is None:
+            found = groups[group] = Ring(queue_id, group, alarm=self.alarm, wake=self._wake)
+        return found
+
+    def find(self, queue_id: int, group: str) -> Ring | None:
+        return self._rings.get(queue_id, {}).get(group)
+
+    def mark(self, queue_id: int, partition_id: int) -> None:
+        """Messages were stored in a partition: every group's ring hears of it."""
+        for ring in self._rings.get(queue_id, {}).values():
+            ring.mark(partition_id)
+
+    def drop(self, queue_id: int) -> None:
+        self._rings.pop(queue_id, None)
+
+    def sweep(self, idle_s: float, kept: Callable[[Ring], bool]) -> None:
+        """Drop rings that no pop has used for so long, unless somebody sits at them."""
+        oldest = time.monotonic() - idle_s
+        for queue_id, groups in list(self._rings.items()):
+            for group, ring in list(groups.items()):
+                if ring.used_at < oldest and not kept(ring):
+                    del groups[group]
+            if not groups:
+                del self._rings[queue_id]
+
+    def all(self) -> list[Ring]:
+        return [ring for groups in self._rings.values() for ring in groups.values()]
+
+    @staticmethod
+    def dephased(interval_s: float) -> float:
+        """An interval, a little longer or shorter, so that rings do not reseed together."""
+        return interval_s * random.uniform(0.8, 1.2)

@@ -1,0 +1,78 @@
+"""Claims: pops of this process share calls to the database.
+
+Several claims ride in one transaction. A claim whose pop was cancelled while the call was
+under way is handed back at once: nobody will read it.
+
+Imports flow, store. Used by runtime.py and services/pop.py.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from brokers.errors import StoreError
+from brokers.flow.coalesce import Coalescer
+from brokers.store import calls
+from brokers.store.calls import ClaimJob, ClaimRow
+
+if TYPE_CHECKING:
+    from brokers.runtime import Broker
+
+log = logging.getLogger(__name__)
+
+JOBS_WEIGHT_MAX = 20_000
+CANDIDATE_WEIGHT = 20
+
+
+class Claims:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._returning: set[asyncio.Task[None]] = set()
+        self.coalescer: Coalescer[ClaimJob, list[ClaimRow]] = Coalescer(
+            "claim",
+            self._flush,
+            weight_max=JOBS_WEIGHT_MAX,
+            weight=lambda job: min(job.batch, 200) + CANDIDATE_WEIGHT * len(job.candidates),
+            orphaned=self._orphaned,
+        )
+
+    async def claim(self, job: ClaimJob) -> list[ClaimRow]:
+        return await self.coalescer.ask(job)
+
+    async def _flush(self, jobs: Sequence[ClaimJob]) -> list[list[ClaimRow]]:
+        broker = self._broker
+        broker.counters.claim_calls += 1
+        async with broker.admission.slot("pop"):
+            rows = await calls.message_claim(
+                broker.claim_lane.fetch, jobs, window_batch=broker.config.hotlist.window_batch
+            )
+        answers: list[list[ClaimRow]] = [[] for _ in jobs]
+        for row in rows:
+            answers[row.job - 1].append(row)
+        return answers
+
+    def _orphaned(self, job: ClaimJob, rows: list[ClaimRow]) -> None:
+        took = list(dict.fromkeys(row.partition_id for row in rows if row.verdict == "took"))
+        if not took or job.auto_ack:
+            return
+        queues = {row.queue_id for row in rows if row.verdict == "took" and row.queue_id}
+        task = asyncio.create_task(self.hand_back(job.lease_id, job.group, took, queues))
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    async def hand_back(
+        self, lease_id: str, group: str, partition_ids: Sequence[int], queue_ids: set[int]
+    ) -> None:
+        """Return a lease that nobody saw, uncharged; if that fails it runs out by itself."""
+        try:
+            await calls.lease_release(self._broker.store.fetch, lease_id, partition_ids, group)
+        except StoreError as error:
+            log.info("claim not handed back, its lease will run out: %s", error.text)
+            return
+        for queue_id in queue_ids:
+            self._broker.announce.released(queue_id, group, partition_ids)
+
+    async def stop(self) -> None:
+        await self.coalescer.stop()
+        await asyncio.gather(*self._returning, return_exceptions=True)
