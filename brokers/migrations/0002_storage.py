@@ -22,7 +22,8 @@ SLOTS = [
     (9, 3, 0),
 ]
 
-CREATE_TXN = """
+CREATE_TXN = (
+    """
 CREATE TABLE queen_txn (
     partition_id   bigint NOT NULL,
     hash           bigint NOT NULL,
@@ -31,12 +32,15 @@ CREATE TABLE queen_txn (
     slot           smallint NOT NULL
 ) PARTITION BY LIST (slot);
 CREATE INDEX queen_txn_address ON queen_txn (partition_id, hash);
-""" + "\n".join(
-    f"CREATE TABLE queen_txn_{slot} PARTITION OF queen_txn FOR VALUES IN ({slot})"
-    f" WITH (autovacuum_enabled = {'false' if txn_class == 0 else 'true'});\n"
-    f"INSERT INTO queen_txn_slot (slot, txn_class, span_s) VALUES ({slot}, {txn_class}, {span_s});"
-    for slot, txn_class, span_s in SLOTS
-) + "\nCREATE INDEX queen_txn_9_created ON queen_txn_9 (created_at);\n"
+"""
+    + "\n".join(
+        f"CREATE TABLE queen_txn_{slot} PARTITION OF queen_txn FOR VALUES IN ({slot})"
+        f" WITH (autovacuum_enabled = {'false' if txn_class == 0 else 'true'});\n"
+        f"INSERT INTO queen_txn_slot (slot, txn_class, span_s) VALUES ({slot}, {txn_class}, {span_s});"
+        for slot, txn_class, span_s in SLOTS
+    )
+    + "\nCREATE INDEX queen_txn_9_created ON queen_txn_9 (created_at);\n"
+)
 
 STORAGE = """
 ALTER TABLE queen_partition SET (

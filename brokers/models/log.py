@@ -93,9 +93,7 @@ class Partition(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["queue", "name"], name="queen_partition_queue_name")
         ]
-        indexes = [
-            models.Index(fields=["queue", "last_write_at"], name="queen_partition_written")
-        ]
+        indexes = [models.Index(fields=["queue", "last_write_at"], name="queen_partition_written")]
 
     def __str__(self) -> str:
         return self.name
