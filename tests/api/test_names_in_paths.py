@@ -44,6 +44,8 @@ NASTY = [
     "\x7f",
     "\x01",
 ]
+# What is easily trimmed or cut off where it stands last.
+ENDINGS = ["/", "\n", " ", ".", "/..", "%", "?", "#", "\u200b"]
 FAMOUS = ["", ".", "..", " ", "depth", "queues", "partition", "*", "Default", "null"]
 
 
@@ -60,9 +62,7 @@ def famous(wire):
 @pytest.fixture
 def names(fresh_queue, famous):
     return (
-        [f"{name}{fresh_queue}" for name in NASTY]
-        + [f"{fresh_queue}{name}" for name in NASTY]
-        + famous
+        [f"{name}{fresh_queue}" for name in NASTY] + [fresh_queue + end for end in ENDINGS] + famous
     )
 
 

@@ -192,7 +192,6 @@ def test_names_are_limited_to_255_bytes_and_never_cut(wire, fresh_queue, field, 
     assert field in error_of(wire.post_items(too_long), 400)
 
     assert wire.payloads(fits["queue"], fits.get("partition")) == [1]
-    wire.delete(fits["queue"])
 
 
 def test_a_transaction_id_may_have_65535_bytes_and_is_compared_whole(wire, fresh_queue):

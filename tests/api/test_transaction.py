@@ -198,11 +198,11 @@ def test_a_push_that_exists_rolls_everything_back(wire, source, target):
 @pytest.mark.parametrize("with_lease", [True, False])
 def test_an_ack_that_resolves_nowhere_rolls_everything_back(wire, source, target, with_lease):
     one, _ = wire.messages(source)
-    unknown = ack_op(one, transactionId="never pushed")
-    if not with_lease:
-        del unknown["leaseId"]
+    ack = ack_op if with_lease else bare_ack_op
 
-    answer = wire.transaction(push_op(target, "x"), unknown, ack_op(one))
+    answer = wire.transaction(
+        push_op(target, "x"), ack(one, transactionId="never pushed"), ack(one)
+    )
 
     assert_rolled_back(answer, "ack_rejected")
     assert "QTXN ack references unknown transactionId; transaction rolled back" in answer["error"]
