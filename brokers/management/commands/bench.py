@@ -1,0 +1,102 @@
+"""manage.py bench: what the broker does per second, beside what PostgreSQL itself does.
+
+Only arguments and printing live here; the work is brokers/bench. A command is an entry
+point, so it may import queen_project.
+"""
+
+import contextlib
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from brokers.bench import machine, report
+from brokers.bench.crew import BenchError
+from brokers.bench.database import Database
+from brokers.bench.instrument import Instrument, Options
+from brokers.bench.rows import Row
+from brokers.bench.scenarios import SCENARIOS, Scenario, chosen
+from brokers.bench.target import Target, started_broker
+from queen_project import config as environment
+
+SECONDS = 5.0
+SECONDS_QUICK = 1.5
+
+
+class Command(BaseCommand):
+    help = "Measure a broker (--url), or one that is started for it, against direct SQL."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--url", help="a running broker; without it one is started")
+        parser.add_argument("--pid", type=int, help="the process of --url, for its CPU time")
+        parser.add_argument("--only", default="", help=f"of {','.join(SCENARIOS)}; or a prefix")
+        parser.add_argument("--seconds", type=float, help=f"measured per run, {SECONDS:.0f}")
+        parser.add_argument("--quick", action="store_true", help="under a minute in all")
+        parser.add_argument("--no-direct", action="store_true", help="leave the SQL twins out")
+        parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        signal.signal(signal.SIGTERM, stop)
+        try:
+            scenarios = chosen(
+                [one for one in options["only"].split(",") if one], quick=options["quick"]
+            )
+            rows = self.measure(scenarios, options)
+        except BenchError as error:
+            raise CommandError(str(error)) from error
+        if any(row.errors for row in rows):
+            raise CommandError("there were errors: the figures above are not to be trusted")
+
+    def measure(self, scenarios: dict[str, Scenario], options: dict[str, Any]) -> list[Row]:
+        config = environment.from_environment()
+        seconds = options["seconds"] or (SECONDS_QUICK if options["quick"] else SECONDS)
+        with contextlib.ExitStack() as stack:
+            if options["url"]:
+                target = Target(options["url"], options["pid"])
+                target.wait_ready(timeout_s=10)
+            else:
+                self.say("starting a broker")
+                target = stack.enter_context(started_broker())
+            bench = Instrument(
+                target,
+                Database(config.postgres),
+                Options(
+                    seconds=seconds,
+                    quick=options["quick"],
+                    with_direct=not options["no_direct"],
+                ),
+                self.say,
+            )
+            stack.callback(bench.clean_up)
+            bench.check_database()
+            facts = report.machine_facts(machine.cpu_count()) | bench.database.settings()
+            self.stdout.write(" ".join(f"{name}={value}" for name, value in facts.items()))
+            rows = self.run_scenarios(bench, scenarios)
+            self.stdout.write(report.table(rows))
+            if options["json"]:
+                report.write_json(options["json"], facts, rows)
+        return rows
+
+    def run_scenarios(self, bench: Instrument, scenarios: dict[str, Scenario]) -> list[Row]:
+        rows: list[Row] = []
+        for name, scenario in scenarios.items():
+            self.say(name)
+            began = time.monotonic()
+            found = scenario(bench, name)
+            rows += found if isinstance(found, list) else [found]
+            self.say(f"{name}: {time.monotonic() - began:.1f} s")
+        return rows
+
+    def say(self, text: str) -> None:
+        """Progress goes to the error stream, so that the table can be redirected."""
+        self.stderr.write(f"bench: {text}")
+        self.stderr.flush()
+
+
+def stop(*_: object) -> None:
+    """Leave through every `finally`, so that children are stopped; a second signal waits."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
