@@ -47,7 +47,8 @@ class DeadLetterListView(ManagementView):
         )
         rows = self.run(dead_letters.page(self.broker, asked))
         tail = json.dumps(
-            {"pagination": {"limit": asked.limit, "offset": asked.offset}, "total": len(rows)}
+            {"pagination": {"limit": asked.limit, "offset": asked.offset}, "total": len(rows)},
+            separators=(",", ":"),
         )
         parts = (b'{"messages":[', b",".join(map(_row, rows)), b"],", tail[1:].encode())
         return HttpResponse(b"".join(parts), content_type="application/json")
@@ -158,7 +159,7 @@ def _row(row: DeadLetterRow) -> bytes:
         "createdAt": failed_at,
         "failedAt": failed_at,
     }
-    text = f'{json.dumps(head)[:-1]},"transactionId":{row.transaction_id},"data":'
+    text = f'{json.dumps(head, separators=(",", ":"))[:-1]},"transactionId":{row.transaction_id},"data":'
     return text.encode() + row.payload + b"}"
 
 

@@ -120,5 +120,5 @@ class QueueDeleteView(ManagementView):
 
 def spliced(head: dict[str, Any], name: str, value: str) -> HttpResponse:
     """A JSON object whose last value is JSON text already."""
-    text = f'{json.dumps(head)[:-1]},"{name}":{value}}}'
+    text = f'{json.dumps(head, separators=(",", ":"))[:-1]},"{name}":{value}}}'
     return HttpResponse(text.encode(), content_type="application/json")
