@@ -118,6 +118,8 @@ async def replay(broker: "Broker", request: ReplayRequest) -> Replayed | None:
         queue = letter.queue if request.queue is None else request.queue
         partition = letter.partition if request.partition is None else request.partition
         [place] = await hot_calls.partition_ensure(broker.store.fetch, tenant, [(queue, partition)])
+        if place is None:
+            continue
         if place.encryption_enabled:
             raise StoreError(NO_KEY)
         async with broker.admission.slot("maint"):
