@@ -18,8 +18,8 @@ Answer = TypeVar("Answer")
 class Coalescer(Generic[Asked, Answer]):
     """`flush` gets what waits, at most `weight_max` in all, and answers in the same order.
 
-    An exception of `flush` is everyone's of that call. A request that is cancelled while
-    its call is under way is answered to nobody: `orphaned` gets that answer.
+    An exception of `flush` is everyone's of that call. A request that is cancelled before
+    its answer reached it is answered to nobody: `orphaned` gets that answer.
     """
 
     def __init__(
@@ -50,9 +50,23 @@ class Coalescer(Generic[Asked, Answer]):
             task = asyncio.create_task(self._work(), name=self._name)
             self._workers.add(task)
             task.add_done_callback(self._workers.discard)
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # Answered, but cancelled before it woke to read the answer.
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._orphan(asked, future.result())
+            raise
 
     async def _work(self) -> None:
+        await self._flush_all()
+        # Not left to the callback: whom the last answers wake runs before it, may ask at
+        # once, and must not take this worker for one that will look again.
+        task = asyncio.current_task()
+        assert task is not None
+        self._workers.discard(task)
+
+    async def _flush_all(self) -> None:
         while self._waiting:
             taken = self._take()
             if not taken:
@@ -73,8 +87,12 @@ class Coalescer(Generic[Asked, Answer]):
             for (asked, future), answer in zip(taken, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)
-                elif self._orphaned is not None:
-                    self._orphaned(asked, answer)
+                else:
+                    self._orphan(asked, answer)
+
+    def _orphan(self, asked: Asked, answer: Answer) -> None:
+        if self._orphaned is not None:
+            self._orphaned(asked, answer)
 
     def _take(self) -> list[tuple[Asked, asyncio.Future[Answer]]]:
         taken: list[tuple[Asked, asyncio.Future[Answer]]] = []
@@ -94,3 +112,5 @@ class Coalescer(Generic[Asked, Answer]):
         for task in list(self._workers):
             task.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
+        for _, future in self._waiting:
+            future.cancel()
