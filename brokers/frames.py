@@ -82,5 +82,5 @@ def timestamp_text(epoch_us: int) -> str:
 
 
 def transaction_of(frame_: bytes) -> bytes:
-    """The transactionId literal of a frame (it starts at byte 61: `{"id":"<36>","transactionId":`)."""
+    """The transactionId literal of a frame: it starts behind 61 bytes of fixed length."""
     return frame_[61 : frame_.index(b',"traceId":', 61)]

@@ -21,14 +21,14 @@ from asgiref.sync import sync_to_async
 from brokers import metrics
 from brokers.config import Config
 from brokers.errors import StoreError
+from brokers.flow.acks import Acks
 from brokers.flow.admission import Admission
 from brokers.flow.announce import Announcer
+from brokers.flow.claims import Claims
+from brokers.flow.floor import Floor
 from brokers.flow.gates import Gates
 from brokers.flow.registry import Registry
 from brokers.message_ids import Minter
-from brokers.services.ack import Acks
-from brokers.services.claim import Claims
-from brokers.services.floor import Floor
 from brokers.store import calls, install
 from brokers.store.combine import BUSY_LANES, PushCombiner
 from brokers.store.directory import Directory

@@ -141,7 +141,7 @@ class Gates:
     def seated(self, key: Key) -> int:
         return len(self._seats.get(key, ()))
 
-    def keys(self) -> list[Key]:
+    def occupied(self) -> list[Key]:
         """The (queue id, group) pairs that somebody sits at."""
         return list(self._seats)
 

@@ -8,7 +8,7 @@ Leased and deferred entries sleep until they fall due.
 Wrong in excess costs one empty claim. A partition that is missing is the defect that the
 floor and the reseeds bound. Nothing here is needed for correctness.
 
-Imports nothing of ours. Used by flow/announce.py, services/pop.py and services/floor.py.
+Imports nothing of ours. Used by flow/announce.py, services/pop.py and flow/floor.py.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ An ack that completes exactly what a lease handed out in a partition is one posi
 cursor move; the registry is how that is known. It is a bounded cache and grants nothing:
 PostgreSQL checks lease, liveness and end. What it does not know takes the full procedure.
 
-Imports nothing of ours. Used by services/pop.py, services/ack.py and services/leases.py.
+Imports nothing of ours. Used by services/pop.py, flow/acks.py and services/leases.py.
 """
 
 from collections import Counter, OrderedDict

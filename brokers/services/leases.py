@@ -1,13 +1,13 @@
 """Leases: extend what a pop handed out.
 
-Imports domain, store, services/ack. Called by api/hot.py.
+Imports domain, store, flow/acks. Called by api/hot.py.
 """
 
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from brokers.domain import LeaseExtension
-from brokers.services.ack import uuid_text
+from brokers.flow.acks import uuid_text
 from brokers.store import calls
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Transaction: pushes and acks of any queues and partitions, all or nothing.
 
-Imports domain, frames, store, services/ack, services/push. Called by api/hot.py.
+Imports domain, frames, store, flow/acks, services/push. Called by api/hot.py.
 """
 
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from brokers.domain import (
     TransactionResult,
 )
 from brokers.errors import Permanent, StoreError
-from brokers.services.ack import ERRORS, ack_item, uuid_text
+from brokers.flow.acks import ERRORS, ack_item, uuid_text
 from brokers.services.push import make_parcel
 from brokers.store import calls
 from brokers.store.calls import CommitRow, PartitionRow, PushGroup
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 STALE, DUPLICATE, ACK_REJECTED = "QN001", "QN002", "QN003"
 STALE_ROUNDS_MAX = 3
+QUEUE_CHANGING = "the queue keeps changing: retry"
 UNRESOLVABLE = "QTXN ack references unknown transactionId; transaction rolled back"
 
 
@@ -67,7 +68,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
         return TransactionResult(
             transaction_id=transaction_id, success=True, results=plan.results(rows)
         )
-    return _failure(transaction_id, "db_error", "the queue keeps changing: retry")
+    return _failure(transaction_id, "db_error", QUEUE_CHANGING)
 
 
 class Plan:
@@ -100,7 +101,8 @@ class Plan:
         if any(row is None or row.encryption_enabled for row in known):
             known = list(await calls.partition_ensure(broker.store.fetch, tenant, places))
             for place, row in zip(places, known, strict=True):
-                assert row is not None
+                if row is None:
+                    return QUEUE_CHANGING
                 broker.directory.partitions.put((tenant, *place), row)
         self._rows = [row for row in known if row is not None]
         if any(row.encryption_enabled for row in self._rows):

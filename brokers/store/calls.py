@@ -262,13 +262,16 @@ async def partition_find(fetch: Fetch, queue_id: int, name: str) -> int | None:
 
 async def partition_ensure(
     fetch: Fetch, tenant: UUID, names: Sequence[tuple[str, str]]
-) -> list[PartitionRow]:
-    """The rows of (queue, partition) pairs, in the order asked."""
+) -> list[PartitionRow | None]:
+    """The rows of (queue, partition) pairs, in the order asked.
+
+    None where the queue was deleted while the partition was being made: ask again.
+    """
     rows = await fetch(
         PARTITION_ENSURE, (str(tenant), [queue for queue, _ in names], [name for _, name in names])
     )
     found = {row[0]: PartitionRow(*row[1:]) for row in rows}
-    return [found[no] for no in range(1, len(names) + 1)]
+    return [found.get(no) for no in range(1, len(names) + 1)]
 
 
 def _push_parameters(groups: Sequence[PushGroup], wait_ms: int) -> tuple[Any, ...]:

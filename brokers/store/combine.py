@@ -266,10 +266,13 @@ class PushCombiner:
             rows = await calls.partition_ensure(lane.fetch, tenant, names)
             for load, row in zip(strangers, rows, strict=True):
                 load.row = row
-                self._directory.partitions.put(load.gate.key, row)
+                if row is not None:
+                    self._directory.partitions.put(load.gate.key, row)
         allowed = []
         for load in loads:
-            if load.row is not None and load.row.encryption_enabled:
+            if load.row is None:
+                self._repeat(load)
+            elif load.row.encryption_enabled:
                 # The flag may be an old one: have it looked at again next time.
                 self._directory.partitions.forget(load.gate.key)
                 self._finish([load], lambda one: one.fail(NO_KEY))

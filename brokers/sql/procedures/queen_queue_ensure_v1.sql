@@ -14,9 +14,11 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM queen_queue WHERE tenant_id = p_tenant_id AND name = p_name) THEN
+    -- A delete may come between the creation and the look at it: then once more.
+    FOR attempt IN 1 .. 10 LOOP
+        RETURN QUERY SELECT * FROM queen_queue WHERE tenant_id = p_tenant_id AND name = p_name;
+        EXIT WHEN FOUND;
         PERFORM queen_queue_create_v1(p_tenant_id, ARRAY[p_name]);
-    END IF;
-    RETURN QUERY SELECT * FROM queen_queue WHERE tenant_id = p_tenant_id AND name = p_name;
+    END LOOP;
 END;
 $$;

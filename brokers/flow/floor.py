@@ -50,6 +50,7 @@ class Floor:
 
         Whoever asks shares a call that starts after it asked, never one under way.
         """
+        full = full or (ring.cut_short and not ring.ready_count)
         return await self.prober.ask((ring, None if full else self._since(ring)))
 
     async def run(self) -> None:
@@ -71,7 +72,7 @@ class Floor:
         hotlist = self._broker.config.hotlist
         rings = self._broker.announce.rings
         gates = self._broker.gates
-        for queue_id, group in gates.keys():
+        for queue_id, group in gates.occupied():
             ring = rings.ring(queue_id, group)
             ring.used_at = now
         for ring in rings.all():

@@ -1,0 +1,211 @@
+"""Acks: those of this process share calls to the database.
+
+What completes exactly a batch that was handed out here is one positional cursor move;
+everything else, and whatever that refuses, takes the full procedure, which tells why.
+
+Imports domain, frames, flow, store. Used by services/ and runtime.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from brokers import frames
+from brokers.domain import NIL_ID, Ack, AckOutcome
+from brokers.errors import NoConnection, Permanent, StoreError
+from brokers.flow.coalesce import Coalescer
+from brokers.flow.registry import HandedOut
+from brokers.store import calls
+from brokers.store.calls import AckItem, AckRow, Batch
+
+if TYPE_CHECKING:
+    from brokers.runtime import Broker
+
+COMPLETED, RETRY, FAILED, DLQ = range(4)
+ACTIONS = {
+    None: COMPLETED,
+    "completed": COMPLETED,
+    "success": COMPLETED,
+    "acked": COMPLETED,
+    "ok": COMPLETED,
+    "retry": RETRY,
+    "dlq": DLQ,
+}
+ERRORS = {
+    "already": "already committed: the cursor moved past this message before this ack",
+    "unresolvable": (
+        "unresolvable: transaction not in the ack window (hash purged or never pushed);"
+        " if leased, the message redelivers"
+    ),
+    "lease": "invalid or expired lease",
+    "unknown": "consumer not found",
+    "foreign": "partition not owned by tenant",
+    "rejected": "no lease of the request fits this ack",
+}
+POOL = "pool"
+FLUSH_FAILED = "ack flush failed; lease will expire and redeliver"
+CALL_ACKS_MAX = 10_000
+
+
+@dataclass(slots=True)
+class Sheet:
+    """The acks of one request: which of them are whole batches, and what became of each."""
+
+    tenant: UUID | None
+    acks: list[Ack]
+    items: list[AckItem]
+    whole: list[tuple[HandedOut, str, list[int]]] = field(default_factory=list)
+    rest: list[int] = field(default_factory=list)
+    outcomes: list[AckOutcome | None] = field(default_factory=list)
+
+
+class Acks:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.coalescer: Coalescer[Sheet, None] = Coalescer(
+            "ack", self._flush, weight_max=CALL_ACKS_MAX, weight=lambda sheet: len(sheet.acks)
+        )
+
+    async def settle(self, tenant: UUID, acks: list[Ack]) -> list[AckOutcome]:
+        sheet = Sheet(self._broker.tenant_filter(tenant), acks, [ack_item(one) for one in acks])
+        sheet.outcomes = [None] * len(acks)
+        self._find_whole_batches(sheet)
+        try:
+            await self.coalescer.ask(sheet)
+        except StoreError as error:
+            text = POOL if isinstance(error, NoConnection) else FLUSH_FAILED
+            return [AckOutcome(one.transaction_id, False, text) for one in acks]
+        assert all(outcome is not None for outcome in sheet.outcomes)
+        return sheet.outcomes  # type: ignore[return-value]
+
+    def _find_whole_batches(self, sheet: Sheet) -> None:
+        registry = self._broker.registry
+        units: dict[tuple[str, str | None, str], list[int]] = {}
+        for no, item in enumerate(sheet.items):
+            units.setdefault((item.partition_uid, item.lease_id, item.group), []).append(no)
+        for (partition_uid, lease_id, group), nos in units.items():
+            batch = None if lease_id is None else registry.batch(lease_id, partition_uid)
+            if (
+                batch is not None
+                and lease_id is not None
+                and sheet.tenant is None
+                and batch.group == group
+                and all(sheet.items[no].action == COMPLETED for no in nos)
+                and batch.is_all([sheet.items[no].transaction.encode() for no in nos])
+            ):
+                sheet.whole.append((batch, lease_id, nos))
+            else:
+                sheet.rest.extend(nos)
+
+    async def _flush(self, sheets: Sequence[Sheet]) -> list[None]:
+        broker = self._broker
+        async with broker.admission.slot("ack"):
+            await self._complete([(sheet, *one) for sheet in sheets for one in sheet.whole])
+            by_tenant: dict[UUID | None, list[Sheet]] = {}
+            for sheet in sheets:
+                if sheet.rest:
+                    by_tenant.setdefault(sheet.tenant, []).append(sheet)
+            for tenant, group in by_tenant.items():
+                await self._full(tenant, group)
+        return [None] * len(sheets)
+
+    async def _complete(self, units: list[tuple[Sheet, HandedOut, str, list[int]]]) -> None:
+        """Whole batches by position; those that the database refuses go the full way."""
+        if not units:
+            return
+        broker = self._broker
+        done = await calls.cursor_complete(
+            broker.ack_lane.fetch,
+            [
+                Batch(batch.partition_id, batch.group, lease, batch.end)
+                for _, batch, lease, _ in units
+            ],
+        )
+        for position, (sheet, batch, lease_id, nos) in enumerate(units):
+            if position not in done:
+                broker.registry.ended(lease_id, batch.partition_uid)
+                sheet.rest.extend(nos)
+                continue
+            broker.registry.ended(lease_id, batch.partition_uid)
+            broker.announce.completed(batch.queue_id, batch.group, [batch.partition_id])
+            for no in nos:
+                sheet.outcomes[no] = AckOutcome(
+                    sheet.acks[no].transaction_id, True, lease_released=True
+                )
+
+    async def _full(self, tenant: UUID | None, sheets: list[Sheet]) -> None:
+        """Everything else, each request judged by itself."""
+        broker = self._broker
+        items: list[AckItem] = []
+        places: list[tuple[Sheet, int]] = []
+        for request, sheet in enumerate(sheets):
+            for no in sorted(sheet.rest):
+                item = sheet.items[no]
+                item.request = request
+                items.append(item)
+                places.append((sheet, no))
+                if item.lease_id is not None:
+                    broker.registry.touch(item.lease_id, item.partition_uid)
+        try:
+            rows = await calls.message_ack(broker.ack_lane.fetch, tenant, items)
+        except Permanent:
+            if len(sheets) == 1:
+                raise
+            # One of the requests cannot be carried out: let it fail alone.
+            for sheet in sheets:
+                try:
+                    await self._full(tenant, [sheet])
+                except StoreError:
+                    for no in sheet.rest:
+                        sheet.outcomes[no] = AckOutcome(
+                            sheet.acks[no].transaction_id, False, FLUSH_FAILED
+                        )
+            return
+        moved: set[tuple[int, str]] = set()
+        for (sheet, no), row in zip(places, rows, strict=True):
+            sheet.outcomes[no] = outcome(sheet.acks[no], row)
+            item = sheet.items[no]
+            if item.action != COMPLETED and row.outcome == "done" and row.queue_id:
+                moved.add((row.queue_id, item.group))
+            if row.lease_released and row.queue_id and row.partition_id:
+                if item.lease_id is not None:
+                    broker.registry.ended(item.lease_id, item.partition_uid)
+                broker.announce.released(row.queue_id, item.group, [row.partition_id])
+        for queue_id, group in moved:
+            broker.announce.moved_back(queue_id, group)
+
+
+def ack_item(one: Ack, *, request: int = 0) -> AckItem:
+    """An acknowledgment for the procedure. What is no UUID is the id of nothing."""
+    return AckItem(
+        request=request,
+        partition_uid=uuid_text(one.partition_id) or NIL_ID,
+        group=one.group,
+        lease_id=None if one.lease_id is None else uuid_text(one.lease_id) or NIL_ID,
+        transaction=frames.literal(one.transaction_id),
+        action=ACTIONS.get(one.status, FAILED),
+        error=one.error,
+    )
+
+
+def uuid_text(text: str) -> str | None:
+    """The canonical form of a UUID in its usual spelling, else None."""
+    if len(text) != 36:
+        return None
+    try:
+        return str(UUID(text))
+    except ValueError:
+        return None
+
+
+def outcome(one: Ack, row: AckRow) -> AckOutcome:
+    return AckOutcome(
+        one.transaction_id,
+        row.outcome in ("done", "noop"),
+        ERRORS.get(row.outcome),
+        bool(row.lease_released),
+        bool(row.dead_lettered),
+        row.outcome == "noop",
+        row.conflated,
+    )
