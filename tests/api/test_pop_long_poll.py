@@ -28,18 +28,30 @@ def threads():
 def wait_until_parked(wire, eventually):
     """Wait until as many pops are parked in this broker, however they are addressed."""
 
-    def parked() -> float:
-        text = wire.get("/metrics/prometheus").text
-        return sum(
-            float(line.rsplit(" ", 1)[1])
-            for line in text.splitlines()
-            if line.startswith("queen_parked_long_polls")
-        )
-
     def wait(count: int) -> None:
-        eventually(lambda: parked() >= count)
+        eventually(lambda: metric(wire, "queen_parked_long_polls") >= count)
 
     return wait
+
+
+@pytest.fixture
+def wait_until_asked(wire, eventually):
+    """Wait until a pop since the test began has reached the broker, wherever it sits."""
+    before = metric(wire, "queen_process_pop_requests_total")
+
+    def wait() -> None:
+        eventually(lambda: metric(wire, "queen_process_pop_requests_total") > before)
+
+    return wait
+
+
+def metric(wire, name: str) -> float:
+    """The sum of a metric over its labels."""
+    return sum(
+        float(line.rsplit(" ", 1)[1])
+        for line in wire.get("/metrics/prometheus").text.splitlines()
+        if line.startswith(name)
+    )
 
 
 def timed(call, *arguments, **options):
@@ -117,6 +129,8 @@ def test_a_lease_that_runs_out_wakes_a_parked_pop(wire, fresh_queue, threads):
 def test_a_partition_pop_is_woken_by_its_own_partition_alone(
     wire, fresh_queue, threads, wait_until_parked
 ):
+    wire.push(fresh_queue, "old", partition="mine")
+    wire.pop(fresh_queue, autoAck=True)
     waiting = threads.submit(wire.payloads, fresh_queue, "mine", **PATIENCE)
     wait_until_parked(1)
     wire.push(fresh_queue, "not yours", partition="other")
@@ -125,11 +139,35 @@ def test_a_partition_pop_is_woken_by_its_own_partition_alone(
     assert wire.payloads(fresh_queue, "other") == ["not yours"]
 
 
+def test_a_partition_pop_is_woken_by_the_birth_of_its_partition(
+    wire, fresh_queue, threads, wait_until_asked
+):
+    waiting = threads.submit(wire.payloads, fresh_queue, "unborn", **PATIENCE)
+    wait_until_asked()
+    wire.push(fresh_queue, "born", partition="unborn")
+    payloads, took_s = timed(waiting.result, timeout=10)
+    assert payloads == ["born"]
+    assert took_s < BY_THE_FLOOR_S
+
+
+@pytest.mark.parametrize("partition", [None, "born", "unborn"])
+def test_the_gauge_counts_a_parked_pop_under_its_queue(
+    wire, fresh_queue, threads, eventually, partition
+):
+    wire.push(fresh_queue, 1, partition="born")
+    wire.pop(fresh_queue, autoAck=True)
+    waiting = threads.submit(wire.payloads, fresh_queue, partition, wait=True, timeout=3000)
+    eventually(lambda: parked_lines(wire, fresh_queue) or waiting.done())
+    assert not waiting.done(), "it was parked for three seconds and never counted"
+    wire.push(fresh_queue, 2, partition=partition)
+    assert waiting.result(timeout=10) == [2]
+
+
 def test_a_discovery_pop_is_woken_by_a_queue_born_after_it_sat_down(
-    wire, fresh_queue, threads, wait_until_parked
+    wire, fresh_queue, threads, wait_until_asked
 ):
     waiting = threads.submit(wire.payloads, None, namespace=fresh_queue, **PATIENCE)
-    wait_until_parked(1)
+    wait_until_asked()
     wire.push(f"{fresh_queue}.newborn", "found")
     payloads, took_s = timed(waiting.result, timeout=10)
     assert payloads == ["found"]
@@ -199,7 +237,7 @@ def test_a_client_that_hung_up_while_waiting_claims_nothing(
 ):
     with send_pop(client, fresh_queue, wait="true", timeout=30_000, autoAck=auto_ack):
         wait_until_parked(1)
-    eventually(lambda: "\n" not in parked_lines(wire, fresh_queue))
+    eventually(lambda: not parked_lines(wire, fresh_queue))
     wire.push(fresh_queue, "still here")
     [message] = wire.messages(fresh_queue)
     assert message["data"] == "still here"
