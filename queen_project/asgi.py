@@ -27,5 +27,5 @@ application = ProtocolTypeRouter({"http": URLRouter([re_path(r"", door)])})
 
 if QUEEN_CONFIG.postgres.embedded and runtime.current() is None:
     embedded_supervisor.Supervisor(
-        QUEEN_CONFIG.paths.data_dir, database=QUEEN_CONFIG.postgres.database
+        QUEEN_CONFIG.paths.data_dir, database=QUEEN_CONFIG.postgres.database, create=True
     ).start()

@@ -71,17 +71,24 @@ class Status:
 
 
 def ensure_running(
-    data_dir: Path, *, database: str = "postgres", settings: Mapping[str, str] | None = None
+    data_dir: Path,
+    *,
+    database: str = "postgres",
+    settings: Mapping[str, str] | None = None,
+    create: bool = True,
 ) -> PostgresAddress:
     """Join the server of this data directory, or start it; return once it takes connections.
 
-    `settings` go into the server's configuration when it is this call that starts it.
+    `settings` go into the server's configuration when it is this call that starts it. With
+    `create` off a cluster that is not there is an error and not the wish for an empty one.
     """
     address = PostgresAddress(
         socket_dir=embedded_paths.socket_dir(data_dir), port=embedded_paths.PORT
     )
     cluster = embedded_cluster.locate(data_dir)
     embedded_cluster.refuse_other_major(cluster)
+    if not create and not cluster.path.exists():
+        raise EmbeddedPostgresError(f"{cluster.path} has disappeared")
     if not _answers(address):
         embedded_cluster.prepare_directories(cluster)
         with exclusive(cluster.data_dir / "postgres.starting", timeout_s=START_TIMEOUT_S):

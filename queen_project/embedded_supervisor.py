@@ -20,10 +20,15 @@ RETRY_S_MAX = 15.0
 
 
 class Supervisor:
-    """Start once, stop once. Stopping leaves PostgreSQL running, for the next command."""
+    """Start once, stop once. Stopping leaves PostgreSQL running, for the next command.
 
-    def __init__(self, data_dir: Path, *, database: str) -> None:
+    With `create` off it never makes a cluster: where one was and is gone, an empty one in
+    its place would hide the loss.
+    """
+
+    def __init__(self, data_dir: Path, *, database: str, create: bool = False) -> None:
         self._data_dir = data_dir
+        self._create = create
         self._database = database
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -50,9 +55,9 @@ class Supervisor:
                     retry_s = min(retry_s * 2, RETRY_S_MAX)
 
     def _start_again(self) -> bool:
-        logger.warning("the embedded PostgreSQL is gone; starting it")
+        logger.warning("the embedded PostgreSQL does not run; starting it")
         try:
-            embedded.ensure_running(self._data_dir, database=self._database)
+            embedded.ensure_running(self._data_dir, database=self._database, create=self._create)
         except Exception:  # whatever it was, the broker goes on and the next round tries again
             logger.exception("the embedded PostgreSQL did not start")
             return False

@@ -16,6 +16,7 @@ eventually       waits for a condition, bounded
 
 import contextlib
 import itertools
+import logging
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from tests import harness
 
 harness.prepare_environment()
 django.setup()
+logging.getLogger("httpx").setLevel(logging.WARNING)
 
 CLIENT_TIMEOUT_S = 60.0
 

@@ -35,6 +35,12 @@ def data_dir() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.fixture
+def start_broker(data_dir: Path, start_broker: StartBroker) -> StartBroker:
+    """After the data directory, so that brokers go first: they would start PostgreSQL again."""
+    return start_broker
+
+
 def embedded_environment(data_dir: Path) -> dict[str, str | None]:
     names = ("PG_HOST", "PG_PORT", "PG_USER", "PG_DATABASE")
     return {**dict.fromkeys(names), "QUEEN_DATA_DIR": str(data_dir)}
@@ -282,12 +288,12 @@ def waits_for_a_lock(database: Database) -> bool:
 
 
 def test_a_killed_broker_has_lost_nothing_that_it_answered(
-    start_broker: StartBroker, each_server: str, fresh_queue: str
+    start_broker: StartBroker, fresh_queue: str
 ):
-    broker = start_broker(server=each_server)
+    broker = start_broker()
     answered = [f"t{n}" for n in range(50) if push(broker, fresh_queue, f"t{n}") == "queued"]
     broker.kill()
-    successor = start_broker(server=each_server, PORT=str(broker.port))
+    successor = start_broker(PORT=str(broker.port))
     assert successor.port == broker.port
     popped = pop(successor, fresh_queue, batch="100").json()["messages"]
     assert [message["transactionId"] for message in popped] == answered
@@ -310,10 +316,10 @@ def test_an_idle_connection_is_kept_as_long_as_configured(
 
 
 def test_a_broker_without_a_database_is_alive_and_becomes_ready(
-    start_broker: StartBroker, data_dir: Path, each_server: str, fresh_queue: str
+    start_broker: StartBroker, data_dir: Path, fresh_queue: str
 ):
     away = Database(name="postgres", host=str(embedded_paths.socket_dir(data_dir)))
-    broker = start_broker(on=away, ready=False, server=each_server)
+    broker = start_broker(on=away, ready=False)
     assert status_of(broker, "/livez") == 200
     assert status_of(broker, "/readyz") == 503
     assert status_of(broker, "/health") == 503

@@ -278,6 +278,21 @@ def test_a_supervisor_starts_it_again_when_it_dies(data_dir: Path):
     assert embedded.is_alive(data_dir), "a supervisor that stops leaves it running"
 
 
+def test_a_supervisor_does_not_hide_a_lost_cluster_behind_an_empty_one(
+    data_dir: Path, caplog: pytest.LogCaptureFixture
+):
+    embedded.ensure_running(data_dir)
+    embedded.stop(data_dir)
+    (data_dir / "postgres").rename(data_dir / "moved-away")
+    supervisor = Supervisor(data_dir, database="postgres")
+    supervisor.start()
+    try:
+        eventually(lambda: "has disappeared" in caplog.text)
+    finally:
+        supervisor.stop()
+    assert not (data_dir / "postgres").exists()
+
+
 def test_it_is_not_stopped_under_a_broker_unless_forced(data_dir: Path):
     embedded.ensure_running(data_dir)
     with embedded.supervisor_seat(data_dir):
