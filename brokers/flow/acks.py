@@ -8,6 +8,7 @@ Imports domain, frames, flow, store. Used by services/ and runtime.py.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -46,6 +47,7 @@ ERRORS = {
 POOL = "pool"
 FLUSH_FAILED = "ack flush failed; lease will expire and redeliver"
 CALL_ACKS_MAX = 10_000
+UUIDS_KEPT = 16_384
 
 
 @dataclass(slots=True)
@@ -189,8 +191,12 @@ def ack_item(one: Ack, *, request: int = 0) -> AckItem:
     )
 
 
+@lru_cache(maxsize=UUIDS_KEPT)
 def uuid_text(text: str) -> str | None:
-    """The canonical form of a UUID in its usual spelling, else None."""
+    """The canonical form of a UUID in its usual spelling, else None.
+
+    A batch names the same lease and partition again and again: they are read once.
+    """
     if len(text) != 36:
         return None
     try:
