@@ -34,15 +34,20 @@ class Candidate(NamedTuple):
 
 
 class Entry:
-    """One partition in a ring. `more`: what was claimed last left messages behind."""
+    """One partition in a ring.
 
-    __slots__ = ("epoch", "more", "nap", "state")
+    `more`: when the lease on it ends, messages are left. `freed`: it was released while
+    somebody was looking, whose report of a lease is old news then.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("epoch", "freed", "more", "nap", "state")
+
+    def __init__(self, epoch: int) -> None:
         self.state = READY
-        self.epoch = 0
+        self.epoch = epoch
         self.nap = 0
         self.more = False
+        self.freed = False
 
 
 class Ring:
@@ -69,6 +74,9 @@ class Ring:
         self._wake = wake
         self._entries: dict[int, Entry] = {}
         self._ready: OrderedDict[int, None] = OrderedDict()
+        # Of the whole ring: a partition that is cleared and born again gets no old epoch,
+        # which a late report could take for its own.
+        self._epochs = itertools.count(1)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -84,12 +92,14 @@ class Ring:
             if len(self._entries) >= ENTRIES_MAX:
                 self.cut_short = True
                 return False
-            self._entries[partition_id] = Entry()
+            self._entries[partition_id] = Entry(next(self._epochs))
             self._ready[partition_id] = None
             self._wake(self, partition_id)
             return True
-        # Out: the report must not clear it. Asleep: the lease or delay still holds.
-        entry.epoch += 1
+        # Out: the report must not clear it. Asleep: the lease or delay still holds, and
+        # when it ends there is more.
+        entry.epoch = next(self._epochs)
+        entry.more = True
         return False
 
     def promote(self, partition_id: int) -> bool:
@@ -97,20 +107,22 @@ class Ring:
         entry = self._entries.get(partition_id)
         if entry is None:
             return self.mark(partition_id)
-        entry.epoch += 1
+        entry.epoch = next(self._epochs)
         if entry.state == ASLEEP:
             self._rise(partition_id, entry)
             return True
+        entry.freed = True
         return False
 
     def finished(self, partition_id: int) -> None:
         """A batch of ours was completed: ready again if it left more, or was marked since."""
         entry = self._entries.get(partition_id)
-        if entry is None or entry.state != ASLEEP:
-            if entry is not None:
-                entry.epoch += 1
+        if entry is None:
             return
-        if entry.more:
+        if entry.state != ASLEEP:
+            entry.epoch = next(self._epochs)
+            entry.freed = True
+        elif entry.more:
             self._rise(partition_id, entry)
         else:
             del self._entries[partition_id]
@@ -123,6 +135,7 @@ class Ring:
             partition_id, _ = self._ready.popitem(last=False)
             entry = self._entries[partition_id]
             entry.state = OUT
+            entry.freed = False
             taken.append(Candidate(partition_id, entry.epoch))
         return taken
 
@@ -131,8 +144,9 @@ class Ring:
         self.used_at = time.monotonic()
         entry = self._entries.get(partition_id)
         if entry is None:
-            entry = self._entries[partition_id] = Entry()
+            entry = self._entries[partition_id] = Entry(next(self._epochs))
         entry.state = OUT
+        entry.freed = False
         self._ready.pop(partition_id, None)
         return Candidate(partition_id, entry.epoch)
 
@@ -174,6 +188,9 @@ class Ring:
         entry = self._entries.get(candidate.partition_id)
         if entry is None or entry.state != OUT:
             return
+        if entry.freed:
+            self._rise(candidate.partition_id, entry)
+            return
         entry.more = True
         if leased:
             delay_s = min(delay_s, LEASED_RECHECK_S)
@@ -185,17 +202,20 @@ class Ring:
 
     def seed(self, partition_id: int, delay_s: float | None) -> None:
         """What a look at the database found: ready, or due in so many seconds."""
-        if partition_id in self._entries:
-            if delay_s is None:
-                entry = self._entries[partition_id]
-                entry.epoch += 1
-                if entry.state == ASLEEP:
-                    self._rise(partition_id, entry)
+        entry = self._entries.get(partition_id)
+        if entry is not None:
+            # Unread, but leased or deferred: nobody can tell whether by more than the batch.
+            entry.epoch = next(self._epochs)
+            entry.more = True
+            if delay_s is None and entry.state == ASLEEP:
+                self._rise(partition_id, entry)
             return
         if delay_s is None:
             self.mark(partition_id)
-        elif len(self._entries) < ENTRIES_MAX:
-            entry = self._entries[partition_id] = Entry()
+        elif len(self._entries) >= ENTRIES_MAX:
+            self.cut_short = True
+        else:
+            entry = self._entries[partition_id] = Entry(next(self._epochs))
             entry.more = True
             self._sleep(partition_id, entry, max(min(delay_s, LEASED_RECHECK_S), 0.001))
 
