@@ -8,7 +8,6 @@ Imports payloads, tally and, of the broker, store.calls, store.pool, frames. Use
 """
 
 import asyncio
-import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -22,13 +21,11 @@ from brokers.config import PostgresConfig
 from brokers.domain import DEFAULT_TENANT
 from brokers.message_ids import Minter
 from brokers.store import calls
-from brokers.store.calls import AckItem, ClaimJob, PartitionRow, PushGroup
+from brokers.store.calls import Batch, ClaimJob, PartitionRow, PushGroup
 from brokers.store.pool import Lane
 
-TRANSACTION = re.compile(rb'"transactionId":("[^"]*")')
 NAMES_MAX = 1000
 WINDOW_BATCH = 100
-COMPLETED = 0
 
 
 class Client:
@@ -84,35 +81,27 @@ class Client:
             for lot, lease in zip(lots, leases, strict=True)
         ]
         rows = await calls.message_claim(self.lane.fetch, jobs, window_batch=WINDOW_BATCH)
-        acks: list[AckItem] = []
+        messages = 0
+        batches: dict[int, Batch] = {}
         for row in rows:
             if row.verdict != "took":
                 if row.verdict != "empty":
                     raise RuntimeError(f"direct claim: {row.verdict}")
                 lots[row.job - 1].popleft()
                 continue
-            assert row.frames is not None and row.partition_uid is not None
-            acks += [
-                AckItem(
-                    request=row.job,
-                    partition_uid=row.partition_uid,
-                    group=self.group,
-                    lease_id=leases[row.job - 1],
-                    transaction=one.decode(),
-                    action=COMPLETED,
-                    error=None,
-                )
-                for one in TRANSACTION.findall(row.frames)
-            ]
-        if acks:
-            outcomes = await calls.message_ack(self.lane.fetch, None, acks)
-            wrong = [one for one in outcomes if one.outcome != "done"]
-            if wrong:
-                raise RuntimeError(f"direct ack: {wrong[0]}")
+            assert row.frames is not None and row.base_offset is not None
+            count = row.frames.count(frames.SEPARATOR) + 1
+            messages += count
+            end = row.base_offset + count - 1
+            batches[row.job] = Batch(row.partition_id, self.group, leases[row.job - 1], end)
+        if not messages:
+            return await self.pop()
+        done = await calls.cursor_complete(self.lane.fetch, list(batches.values()))
+        if len(done) != len(batches):
+            raise RuntimeError("direct ack: a batch was not completed")
         for lot in lots:
-            if lot:
-                lot.rotate(-1)
-        return len(acks) or await self.pop()
+            lot.rotate(-1)
+        return messages
 
 
 class Direct:
@@ -134,7 +123,8 @@ class Direct:
         rows: list[PartitionRow] = []
         for at in range(0, len(names), NAMES_MAX):
             pairs = [(job["queue"], name) for name in names[at : at + NAMES_MAX]]
-            rows += await calls.partition_ensure(lanes[0].fetch, DEFAULT_TENANT, pairs)
+            found = await calls.partition_ensure(lanes[0].fetch, DEFAULT_TENANT, pairs)
+            rows += [row for row in found if row is not None]
         if job["verb"] == "pop":
             await calls.group_register(
                 lanes[0].fetch,

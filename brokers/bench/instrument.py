@@ -6,6 +6,7 @@ deletes what it made.
 Imports crew, database, machine, target, rows. Used by scenarios and the bench command.
 """
 
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,10 +18,13 @@ from brokers.bench.database import Database
 from brokers.bench.rows import Row
 from brokers.bench.target import Target
 
-SEED_TIMEOUT_S = 900.0
+UNMEASURED_S_MAX = 900.0
 SEED_CLIENTS = 4
 # Segments of single messages come from one client: several would be combined.
 SEED_CLIENTS_OF_SINGLES = 1
+DRAIN_CLIENTS = 4
+DRAIN_BATCH = 1000
+DRAIN_WAIT_MS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,15 +124,27 @@ class Instrument:
             "run": run,
             "count": SEED_CLIENTS if run > 1 else SEED_CLIENTS_OF_SINGLES,
         }
-        job = self.http_job(role, progress=True)
-        with Crew([job]) as seeders:
-            seeders.go(warmup_s=0.0, seconds=SEED_TIMEOUT_S)
-            [heard] = seeders.results(
-                SEED_TIMEOUT_S + 10, lambda count: self.say(f"seeding: {count:,} of {total:,}")
+        self._until_done("seeding", self.http_job(role, progress=True), total)
+
+    def drain(self, queue: str, group: str, *, total: int) -> float:
+        """Pop and acknowledge everything in large pops; messages a second."""
+        role = {"role": "consumer", "queue": queue, "group": group, "count": DRAIN_CLIENTS}
+        role |= {"batch": DRAIN_BATCH, "claims": DRAIN_BATCH, "wait_ms": DRAIN_WAIT_MS}
+        job = self.http_job(role, progress=True, consumed_max=total)
+        return self._until_done("draining", job, total)
+
+    def _until_done(self, what: str, job: dict[str, Any], total: int) -> float:
+        """Run one unmeasured job until its messages are through."""
+        began = time.monotonic()
+        with Crew([job]) as workers:
+            workers.go(warmup_s=0.0, seconds=UNMEASURED_S_MAX)
+            [heard] = workers.results(
+                UNMEASURED_S_MAX + 10, lambda count: self.say(f"{what}: {count:,} of {total:,}")
             )
-        result = heard["result"]["seeder"]
-        if result["errors"] or result["messages_in_all"] != total:
-            raise BenchError(f"seeding: {result['messages_in_all']}: {result['first_error']}")
+        [result] = heard["result"].values()
+        if result["errors"] or result["messages_in_all"] < total:
+            raise BenchError(f"{what}: {result['messages_in_all']}: {result['first_error']}")
+        return total / (time.monotonic() - began)
 
     def fill(self, row: Row, outcome: Outcome, role: str) -> Row:
         """Put what a run over HTTP has shown into a row."""

@@ -1,6 +1,6 @@
 """The report: an aligned table for people, JSON for machines.
 
-Imports rows. Used by the bench command.
+Imports rows, targets. Used by the bench command.
 """
 
 import json
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from brokers.bench.rows import Row
+from brokers.bench.targets import Verdict
 
 HEADS = (
     "scenario",
@@ -77,9 +78,15 @@ def _tenth(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
 
 
-def write_json(path: Path, facts: Mapping[str, object], rows: Sequence[Row]) -> None:
-    text = json.dumps({"facts": dict(facts), "rows": [row.as_dict() for row in rows]}, indent=2)
-    path.write_text(text + "\n")
+def write_json(
+    path: Path, facts: Mapping[str, object], rows: Sequence[Row], goals: Sequence[Verdict]
+) -> None:
+    everything = {
+        "facts": dict(facts),
+        "rows": [row.as_dict() for row in rows],
+        "goals": [goal.as_dict() for goal in goals],
+    }
+    path.write_text(json.dumps(everything, indent=2) + "\n")
 
 
 def machine_facts(cpus: int) -> dict[str, object]:

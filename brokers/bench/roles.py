@@ -28,14 +28,19 @@ RESUME_S = 0.001
 
 @dataclass(slots=True)
 class Lead:
-    """How far producers may be ahead of the consumers of their process; 0 is as far as they get."""
+    """How far producers may be ahead of the consumers of their process, and how many messages
+    those take before they stop; 0 is without a limit."""
 
     messages_max: int = 0
+    consumed_max: int = 0
     pushed: int = 0
     acked: int = 0
 
     def is_used_up(self) -> bool:
         return bool(self.messages_max) and self.pushed - self.acked >= self.messages_max
+
+    def is_consumed(self) -> bool:
+        return bool(self.consumed_max) and self.acked >= self.consumed_max
 
 
 class Producer:
@@ -154,7 +159,7 @@ class Consumer:
             return self._acked(answer)
         if answer.status == wire.NO_CONTENT:
             self.tally.empty += 1
-            return self._pop
+            return self._pop_again()
         if answer.status != b"200":
             self.tally.fail(f"pop: {answer.status!r}: {answer.body[:200]!r}")
             return None
@@ -183,7 +188,10 @@ class Consumer:
         self._held = 0
         self._lead.acked += succeeded
         self.tally.add(succeeded)
-        return self._pop
+        return self._pop_again()
+
+    def _pop_again(self) -> bytes | None:
+        return None if self._lead.is_consumed() else self._pop
 
     def _acknowledge(self, body: bytes) -> bytes | None:
         head, _, messages = body.partition(MESSAGES)

@@ -6,7 +6,7 @@ Imports throughput, volume, parked. Used by the bench command.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from brokers.bench import throughput
+from brokers.bench import parked, throughput, volume
 from brokers.bench.crew import BenchError
 from brokers.bench.instrument import Instrument
 from brokers.bench.rows import Row
@@ -24,6 +24,13 @@ SCENARIOS: dict[str, Scenario] = {
     "e2e_b1": throughput.end_to_end_singles,
     "e2e_b100": throughput.end_to_end_batches,
     "latency": throughput.latency,
+    "partitions_1": partial(volume.partitions, count=1),
+    "partitions_100": partial(volume.partitions, count=100),
+    "partitions_10000": partial(volume.partitions, count=10_000),
+    "partitions_100000": partial(volume.partitions, count=100_000),
+    "backlog": volume.backlog,
+    "dedup": volume.dedup,
+    "parked": parked.parked,
 }
 QUICK = ("push_b1_64", "push_b100", "pop_b1", "pop_b100", "e2e_b100", "latency")
 

@@ -6,6 +6,8 @@ connections as there were clients, and one connection that carries them all in e
 Imports instrument, rows. Used by scenarios.py.
 """
 
+from typing import Any
+
 from brokers.bench.crew import Outcome
 from brokers.bench.instrument import Instrument, per_message_us
 from brokers.bench.rows import Row
@@ -44,9 +46,15 @@ def pop(bench: Instrument, name: str, *, batch: int, consumers: int) -> Row:
 
 
 def consume(
-    bench: Instrument, queue: str, *, batch: int, consumers: int, claims: int = 1
-) -> dict[str, object]:
-    """The job of consumers of a new group, which reads the queue from its first message."""
+    bench: Instrument,
+    queue: str,
+    *,
+    batch: int,
+    consumers: int,
+    claims: int = 1,
+    group: str | None = None,
+) -> dict[str, Any]:
+    """The job of consumers; of a new group, which reads the queue from its first message."""
     return bench.http_job(
         {
             "role": "consumer",
@@ -54,7 +62,7 @@ def consume(
             "count": consumers,
             "batch": batch,
             "claims": claims,
-            "group": bench.group(),
+            "group": group or bench.group(),
         }
     )
 
@@ -103,7 +111,7 @@ def end_to_end_batches(bench: Instrument, name: str) -> Row:
     job = consume(bench, queue, batch=batch, consumers=clients)
     role = {"role": "producer", "queue": queue, "count": clients, "batch": batch}
     producers = bench.http_job({**role, "partitions": PARTITIONS})["roles"]
-    job = {**job, "roles": [*producers, *job["roles"]], "lead": LEAD_BATCHES * batch}  # type: ignore[misc]
+    job = {**job, "roles": [*producers, *job["roles"]], "lead": LEAD_BATCHES * batch}
     outcome = bench.run(job)
     bench.fill(row, outcome, "consumer")
     row.figures["pushed_rate"] = outcome.rate("producer")
@@ -138,7 +146,7 @@ def latency(bench: Instrument, name: str) -> Row:
     queue = bench.queue(name)
     role = {"role": "paced", "queue": queue, "count": 1, "rate": LATENCY_RATE}
     consumer = consume(bench, queue, batch=1, consumers=1)
-    consumer["roles"][0]["stamped"] = True  # type: ignore[index]
+    consumer["roles"][0]["stamped"] = True
     outcome = bench.run(
         bench.http_job(role), consumer, seconds=max(LATENCY_SECONDS_MIN, bench.options.seconds)
     )

@@ -82,7 +82,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def _run_http(job: dict[str, Any], window: Window) -> None:
     tallies: dict[str, Tally] = {}
-    lead = roles.Lead(job.get("lead", 0))
+    lead = roles.Lead(job.get("lead", 0), job.get("consumed_max", 0))
     clients = [
         client
         for one in job["roles"]

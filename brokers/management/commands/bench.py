@@ -20,6 +20,7 @@ from brokers.bench.instrument import Instrument, Options
 from brokers.bench.rows import Row
 from brokers.bench.scenarios import SCENARIOS, Scenario, chosen
 from brokers.bench.target import Target, started_broker
+from brokers.bench.targets import verdicts
 from queen_project import config as environment
 
 SECONDS = 5.0
@@ -75,9 +76,10 @@ class Command(BaseCommand):
             facts = report.machine_facts(machine.cpu_count()) | bench.database.settings()
             self.stdout.write(" ".join(f"{name}={value}" for name, value in facts.items()))
             rows = self.run_scenarios(bench, scenarios)
-            self.stdout.write(report.table(rows))
+            goals = verdicts(rows)
+            self.stdout.write("\n".join([report.table(rows), "", *map(str, goals)]))
             if options["json"]:
-                report.write_json(options["json"], facts, rows)
+                report.write_json(options["json"], facts, rows, goals)
         return rows
 
     def run_scenarios(self, bench: Instrument, scenarios: dict[str, Scenario]) -> list[Row]:
