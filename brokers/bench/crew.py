@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from brokers.bench.machine import CpuClock, CpuUse
+from brokers.bench.machine import CpuClock, CpuUse, cpu_count
 from brokers.bench.tally import quantile_ms
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
@@ -39,6 +39,15 @@ class Outcome:
     generator_s: float = 0.0
     roles: dict[str, dict[str, Any]] = field(default_factory=dict)
     latencies_us: list[int] = field(default_factory=list)
+
+    @property
+    def others_share(self) -> float | None:
+        """The share of the machine that was gone to others while this was measured."""
+        cpu = self.cpu
+        if cpu is None or cpu.machine_s is None or cpu.broker_s is None or cpu.postgres_s is None:
+            return None
+        others_s = cpu.machine_s - cpu.broker_s - cpu.postgres_s - self.generator_s
+        return max(0.0, others_s / (self.seconds * cpu_count()))
 
     def rate(self, role: str) -> float:
         """Messages a second; a role that ran dry is measured up to its last message."""

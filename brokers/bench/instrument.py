@@ -151,6 +151,7 @@ class Instrument:
         row.rate = outcome.rate(role)
         row.p50_ms = outcome.quantile_ms(role, 0.50)
         row.p99_ms = outcome.quantile_ms(role, 0.99)
+        row.others_share = outcome.others_share
         row.errors += outcome.errors()
         if outcome.roles[role]["ran_dry"]:
             row.notes.append("ran dry")

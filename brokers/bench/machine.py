@@ -16,15 +16,17 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class CpuUse:
-    """Seconds of CPU; None where it cannot be known."""
+    """Seconds of CPU; None where it cannot be known. `machine_s` is all that was not idle."""
 
     broker_s: float | None
     postgres_s: float | None
+    machine_s: float | None
 
     def __sub__(self, other: "CpuUse") -> "CpuUse":
         return CpuUse(
             _difference(self.broker_s, other.broker_s),
             _difference(self.postgres_s, other.postgres_s),
+            _difference(self.machine_s, other.machine_s),
         )
 
 
@@ -44,6 +46,7 @@ class CpuClock:
         return CpuUse(
             tree_cpu_s(table, self.broker_pid, apart=self.postmaster_pid),
             tree_cpu_s(table, self.postmaster_pid, apart=None),
+            machine_cpu_s(),
         )
 
 
@@ -91,6 +94,16 @@ def tree_cpu_s(table: dict[int, Process], root: int | None, *, apart: int | None
             total += table[pid].own_s + table[pid].ended_children_s
             waiting += children.get(pid, [])
     return total
+
+
+def machine_cpu_s() -> float | None:
+    """What all processes used, and what the host gave to other machines (steal)."""
+    try:
+        words = (PROC / "stat").read_text().split("\n", 1)[0].split()
+    except OSError:
+        return None
+    # user nice system idle iowait irq softirq steal; the rest is counted in user already.
+    return sum(int(words[at]) * TICK_S for at in (1, 2, 3, 6, 7, 8))
 
 
 def postmaster_of(backend_pid: int) -> int | None:

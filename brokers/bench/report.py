@@ -25,6 +25,7 @@ HEADS = (
     "pg us",
     "direct pg us",
     "load us",
+    "others",
 )
 LEFT_COLUMNS = 2
 
@@ -56,6 +57,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         _tenth(row.postgres_us),
         _tenth(row.direct_postgres_us),
         _tenth(row.generator_us),
+        "" if row.others_share is None else f"{row.others_share:.0%}",
     )
 
 

@@ -20,6 +20,7 @@ class Row:
     postgres_us: float | None = None
     generator_us: float | None = None
     direct_postgres_us: float | None = None
+    others_share: float | None = None
     p50_ms: float | None = None
     p99_ms: float | None = None
     figures: dict[str, float] = field(default_factory=dict)

@@ -46,7 +46,7 @@ class Announcer:
         """We moved the group's wake version ourselves: the floor need not wonder about it."""
         ring = self.rings.find(queue_id, group)
         if ring is not None:
-            ring.own_moves += 1
+            ring.moved_back()
 
     def _became_ready(self, ring: Ring, partition_id: int) -> None:
         self._gates.ring((ring.queue_id, ring.group), partition_id)

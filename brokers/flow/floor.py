@@ -78,8 +78,9 @@ class Floor:
         for ring in rings.all():
             seated = gates.seated((ring.queue_id, ring.group)) > 0
             if seated and ring.ready_count:
-                # A bell that was lost on the way (its pop was cancelled in mid-claim).
-                gates.ring((ring.queue_id, ring.group), 0)
+                # Bells that were lost on the way: their pop was cancelled in mid-claim, or
+                # took another partition.
+                gates.ring_ready((ring.queue_id, ring.group), ring.is_ready)
             if now >= ring.full_at or (ring.cut_short and not ring.ready_count):
                 asked.append((ring, None))
             elif now >= ring.windowed_at and isinstance(ring.looked_at, datetime):
@@ -97,8 +98,7 @@ class Floor:
         """From when on written partitions are compared; None, all of them, the first time."""
         if not isinstance(ring.looked_at, datetime):
             return None
-        ring.looks += 1
-        overlap = LONG_OVERLAP if ring.looks % LONG_EVERY == 0 else OVERLAP
+        overlap = LONG_OVERLAP if ring.looks % LONG_EVERY == LONG_EVERY - 1 else OVERLAP
         return ring.looked_at - overlap
 
     async def _probe(self, asked: Sequence[tuple[Ring, datetime | None]]) -> list[bool]:
@@ -144,11 +144,9 @@ class Floor:
         assert row.wake_version is not None
         hotlist = self._broker.config.hotlist
         now = time.monotonic()
-        expected = ring.wake_version + ring.own_moves
-        moved = ring.looked_at is not None and row.wake_version > expected
+        moved = ring.woken(row.wake_version)
         ring.looked_at = row.looked_at
-        ring.wake_version = row.wake_version
-        ring.own_moves = 0
+        ring.looks += 1
         if full:
             ring.cut_short = False
             ring.full_at = now + ring_interval(hotlist.reseed_full_ms)

@@ -12,6 +12,7 @@ Imports nothing of ours. Used by services/pop.py and flow/announce.py.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -21,9 +22,11 @@ Key = tuple[int, str]
 class Seat:
     """One waiting pop. Rearm, look, then wait: in that order no bell is missed."""
 
-    __slots__ = ("_waiter", "keys", "partition_id", "rung", "unborn")
+    __slots__ = ("_waiter", "keys", "partition_id", "queue", "rung", "unborn")
 
-    def __init__(self) -> None:
+    def __init__(self, queue: str) -> None:
+        # The queue's name, for the gauge; "" for discovery.
+        self.queue = queue
         # None: any partition will do.
         self.partition_id: int | None = None
         self.keys: list[Key] = []
@@ -40,6 +43,10 @@ class Seat:
         self.rung = (key, partition_id)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    @property
+    def parked(self) -> bool:
+        return self._waiter is not None
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait for a bell; True when it rang, False when the time ran out."""
@@ -66,14 +73,13 @@ class Gates:
     def __init__(self) -> None:
         self._seats: dict[Key, dict[Seat, None]] = {}
         self._unborn: dict[tuple[int, str], dict[Seat, None]] = {}
-        self._names: dict[int, str] = {}
         self._all: dict[Seat, None] = {}
         self.closed = False
 
     @contextmanager
-    def seat(self) -> Iterator[Seat]:
+    def seat(self, queue: str = "") -> Iterator[Seat]:
         """A seat that hears nothing until it is placed."""
-        seat = Seat()
+        seat = Seat(queue)
         self._all[seat] = None
         try:
             yield seat
@@ -84,7 +90,7 @@ class Gates:
             if rung is not None and not self.closed:
                 self.ring(*rung)
 
-    def place(self, seat: Seat, keys: list[Key], names: dict[int, str]) -> None:
+    def place(self, seat: Seat, keys: list[Key]) -> None:
         """Let the seat hear of these (queue, group) pairs, and of no others."""
         if seat.keys == keys:
             return
@@ -92,7 +98,6 @@ class Gates:
         seat.keys = keys
         for key in keys:
             self._seats.setdefault(key, {})[seat] = None
-        self._names.update(names)
 
     def place_unborn(self, seat: Seat, queue_id: int, partition: str) -> None:
         """Let the seat hear of the birth of a partition, and of nothing else."""
@@ -113,8 +118,6 @@ class Gates:
                 seats.pop(seat, None)
                 if not seats:
                     del self._seats[key]
-                    if not any(other[0] == key[0] for other in self._seats):
-                        self._names.pop(key[0], None)
         seat.keys = []
 
     def ring(self, key: Key, partition_id: int) -> bool:
@@ -124,6 +127,18 @@ class Gates:
                 seat.ring(key, partition_id)
                 return True
         return False
+
+    def ring_ready(self, key: Key, is_ready: Callable[[int], bool]) -> None:
+        """Partitions lie ready, and their bells may be lost: wake one seat that takes any, and
+        for each of those partitions one that takes no other."""
+        self.ring(key, 0)
+        served: set[int] = set()
+        for seat in self._seats.get(key, ()):
+            wanted = seat.partition_id
+            if wanted is not None and wanted not in served and is_ready(wanted):
+                served.add(wanted)
+                if seat.rung is None:
+                    seat.ring(key, wanted)
 
     def ring_unborn(self, queue_id: int, partition: str) -> None:
         """Something was stored in a partition: whoever waits for it to exist looks."""
@@ -153,11 +168,7 @@ class Gates:
 
     def parked(self) -> dict[str, int]:
         """Parked pops by queue name, for the gauge."""
-        counts: dict[str, int] = {}
-        for (queue_id, _), seats in self._seats.items():
-            name = self._names.get(queue_id, "")
-            counts[name] = counts.get(name, 0) + len(seats)
-        return counts
+        return dict(Counter(seat.queue for seat in self._all if seat.parked))
 
     def __len__(self) -> int:
         return len(self._all)

@@ -22,6 +22,8 @@ from typing import NamedTuple
 
 LEASED_RECHECK_S = 1.0
 ENTRIES_MAX = 200_000
+# No call takes longer: what was not announced by then was not ours.
+OWN_NEWS_S = 35.0
 
 READY, OUT, ASLEEP = range(3)
 
@@ -68,8 +70,12 @@ class Ring:
         self.windowed_at = self.used_at
         self.full_at = self.used_at
         self.cut_short = False
-        # Moves of the wake version that this broker itself made since the last look.
+        # Moves of the wake version that this broker itself made and the floor has not seen,
+        # and moves that the floor saw and nobody here had told of: until when they may still
+        # turn out to be our own.
         self.own_moves = 0
+        self._strange_moves = 0
+        self._strange_until = 0.0
         self._alarm = alarm
         self._wake = wake
         self._entries: dict[int, Entry] = {}
@@ -84,6 +90,33 @@ class Ring:
     @property
     def ready_count(self) -> int:
         return len(self._ready)
+
+    def is_ready(self, partition_id: int) -> bool:
+        return partition_id in self._ready
+
+    def moved_back(self) -> None:
+        """We moved the wake version ourselves. A look may have seen that before we heard of it:
+        counted again, it would hide the next move of somebody else."""
+        if self._strange_moves and time.monotonic() < self._strange_until:
+            self._strange_moves -= 1
+        else:
+            self.own_moves += 1
+
+    def woken(self, version: int) -> bool:
+        """A look saw this wake version: whether somebody else may have moved it."""
+        strange = version - self.wake_version - self.own_moves
+        self.wake_version = version
+        # A look that is older than our news of ourselves sees the rest the next time.
+        self.own_moves = max(-strange, 0)
+        if self.looked_at is None or strange <= 0:
+            return False
+        now = time.monotonic()
+        if now >= self._strange_until:
+            # Not prolonged by more of them, or our own moves would go for strange for ever.
+            self._strange_moves = 0
+            self._strange_until = now + OWN_NEWS_S
+        self._strange_moves += strange
+        return True
 
     def mark(self, partition_id: int) -> bool:
         """Messages were stored, or may have been; True when that made the partition ready."""
@@ -172,10 +205,12 @@ class Ring:
     def took(self, candidate: Candidate, *, more: bool, committed: bool) -> None:
         """Claimed. Under a lease it sleeps until released; else it may go on at once."""
         entry = self._entries.get(candidate.partition_id)
-        if entry is None or entry.state != OUT:
+        if entry is None:
             return
         more = more or entry.epoch != candidate.epoch
-        if not committed:
+        if entry.state != OUT:  # two pops had named it, and the other one has reported
+            entry.more = entry.more or more
+        elif not committed:
             self._sleep(candidate.partition_id, entry, LEASED_RECHECK_S)
             entry.more = more
         elif more:
@@ -186,12 +221,14 @@ class Ring:
     def until(self, candidate: Candidate, delay_s: float, *, leased: bool) -> None:
         """Leased by somebody, or deferred: asleep until then (a leased one is looked at sooner)."""
         entry = self._entries.get(candidate.partition_id)
-        if entry is None or entry.state != OUT:
+        if entry is None:
+            return
+        entry.more = True
+        if entry.state != OUT:
             return
         if entry.freed:
             self._rise(candidate.partition_id, entry)
             return
-        entry.more = True
         if leased:
             delay_s = min(delay_s, LEASED_RECHECK_S)
         self._sleep(candidate.partition_id, entry, max(delay_s, 0.001))

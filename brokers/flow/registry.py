@@ -11,6 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+BYTES_PER_LEASE = 600
 BYTES_PER_BATCH = 600
 BYTES_PER_ID = 120
 
@@ -46,7 +47,7 @@ class Lease:
         self.partition_ids = {batch.partition_uid: batch.partition_id for batch in batches}
 
     def size_bytes(self) -> int:
-        return sum(batch.size_bytes() for batch in self.batches.values())
+        return BYTES_PER_LEASE + sum(batch.size_bytes() for batch in self.batches.values())
 
 
 class Registry:
@@ -82,6 +83,7 @@ class Registry:
             lease.partition_ids.pop(partition_uid, None)
             if not lease.partition_ids:
                 del self._leases[lease_id]
+                self.size_bytes -= lease.size_bytes()
 
     def partitions(self, lease_id: str) -> list[int] | None:
         """Where a lease of ours lies; None when that is not known for certain."""

@@ -43,19 +43,17 @@ async def pop(broker: "Broker", request: PopRequest) -> PopResult:
     broker.counters.pop_requests += 1
     deadline = time.monotonic() + (request.timeout_s if request.wait else 0.0)
     visit = Visit(broker, request, deadline)
-    with broker.gates.seat() as seat:
-        first = True
-        while True:
-            seat.rearm()
-            result = await visit.look(seat, first=first)
-            first = False
+    with broker.gates.seat(request.queue or "") as seat:
+        result = await visit.look(seat, first=True)
+        while not (result.messages or broker.gates.closed):
             remaining_s = deadline - time.monotonic()
-            if result.messages or remaining_s <= 0 or broker.gates.closed:
+            if remaining_s <= 0 and not visit.holding:
                 break
-            if not await seat.wait(min(remaining_s, visit.patience_s)) and (
-                time.monotonic() >= deadline
-            ):
+            rung = await seat.wait(max(min(remaining_s, visit.patience_s), 0.0))
+            if not rung and time.monotonic() >= deadline and not visit.holding:
                 break
+            seat.rearm()
+            result = await visit.look(seat, first=False)
     broker.counters.pop_messages += len(result.messages)
     broker.counters.pop_empty += not result.messages
     return result
@@ -81,6 +79,11 @@ class Visit:
         self._registered_again = False
         # How long to park before looking again without a bell.
         self.patience_s = float("inf")
+
+    @property
+    def holding(self) -> bool:
+        """An under-full batch is being held back: the last look is still to come."""
+        return self._holding_until is not None
 
     async def look(self, seat: Seat, *, first: bool) -> PopResult:
         broker, request = self._broker, self._request
@@ -108,11 +111,7 @@ class Visit:
             if partition_id == 0:
                 return result
         seat.partition_id = partition_id
-        broker.gates.place(
-            seat,
-            [(queue.id, request.group) for queue in queues],
-            {queue.id: queue.name for queue in queues},
-        )
+        broker.gates.place(seat, [(queue.id, request.group) for queue in queues])
         if request.queue is None:
             self.patience_s = UNPLACED_RECHECK_S
         if await self._held_back(queues, partition_id):

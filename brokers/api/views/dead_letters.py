@@ -159,7 +159,8 @@ def _row(row: DeadLetterRow) -> bytes:
         "createdAt": failed_at,
         "failedAt": failed_at,
     }
-    text = f'{json.dumps(head, separators=(",", ":"))[:-1]},"transactionId":{row.transaction_id},"data":'
+    text = json.dumps(head, separators=(",", ":"))[:-1]
+    text += f',"transactionId":{row.transaction_id},"data":'
     return text.encode() + row.payload + b"}"
 
 

@@ -9,8 +9,8 @@
 --
 -- Under a lease (p_first and p_last given) the span itself is searched, so the age of a
 -- message does not matter. An id that stands several times means its lowest offset that is
--- not yet completed, and its k-th mention in the call the k-th such offset. What is not
--- open may still be found at or below the cursor.
+-- not yet completed, and its k-th mention in the call the k-th such offset; mentions beyond
+-- the last of them mean that one. What is not open may still be found at or below the cursor.
 
 CREATE OR REPLACE FUNCTION queen_transaction_resolve_v1(
     p_partition_id bigint,
@@ -43,25 +43,29 @@ BEGIN
         ), ranked AS MATERIALIZED (
             SELECT spanned.*,
                    row_number() OVER (PARTITION BY spanned.transaction
-                                      ORDER BY spanned.open DESC, spanned.message_offset) AS nth
+                                      ORDER BY spanned.open DESC, spanned.message_offset) AS nth,
+                   greatest(count(*) FILTER (WHERE spanned.open)
+                                OVER (PARTITION BY spanned.transaction), 1) AS standing
               FROM spanned
         )
-        SELECT array_agg(coalesce(exact.message_offset, done.message_offset) ORDER BY asked.no)
+        SELECT array_agg(meant.message_offset ORDER BY asked.no)
           INTO v_offsets
           FROM asked
-          LEFT JOIN ranked AS exact
-                 ON exact.transaction = asked.transaction AND exact.nth = asked.mention
-          LEFT JOIN ranked AS done
-                 ON done.transaction = asked.transaction AND done.nth = 1 AND NOT done.open;
+          LEFT JOIN ranked AS meant
+                 ON meant.transaction = asked.transaction
+                AND meant.nth = least(asked.mention, meant.standing);
         IF array_position(v_offsets, NULL) IS NULL THEN
             RETURN v_offsets;
         END IF;
     END IF;
 
-    -- Open ones first and from below: the k-th mention is the k-th of them; a mention
-    -- beyond the open ones falls back to the newest that is done.
+    -- Open ones first and from below: the k-th mention is the k-th of them, or the last;
+    -- without any it is the newest that is done.
     RETURN ARRAY(
-        SELECT coalesce(asked.known, hit.offsets[least(asked.mention, cardinality(hit.offsets))])
+        SELECT coalesce(asked.known, hit.offsets[least(
+                   asked.mention,
+                   greatest((SELECT count(*) FROM unnest(hit.offsets) AS one
+                              WHERE one > p_committed), 1))])
           FROM (
             SELECT given.transaction, given.no, given.known,
                    row_number() OVER (PARTITION BY given.transaction ORDER BY given.no) AS mention
