@@ -29,7 +29,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def sit(gates: Gates, stack: ExitStack, *keys: Key, partition_id: int | None = None) -> Seat:
-    seat = stack.enter_context(gates.seat())
+    seat = stack.enter_context(gates.seat("orders"))
     seat.partition_id = partition_id
     gates.place(seat, list(keys))
     return seat

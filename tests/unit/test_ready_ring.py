@@ -197,6 +197,15 @@ async def test_a_claim_that_commits_goes_on_at_once_if_it_left_more(ring, rings)
     assert rings.rung == [1, 1]
 
 
+async def test_the_later_of_two_claims_tells_what_is_left(ring):
+    """Two pops name one partition: the second claims what another broker released."""
+    first, second = ring.take(1), ring.take(1)
+    ring.took(first, more=False, committed=False)
+    ring.took(second, more=True, committed=False)
+    ring.finished(1)
+    assert ids(ring.check_out(1)) == [1]
+
+
 async def test_a_released_partition_is_ready_at_once(ring, rings):
     ring.mark(1)
     ring.took(*ring.check_out(1), more=False, committed=False)
@@ -284,6 +293,60 @@ async def test_a_ring_that_no_pop_has_used_is_swept_unless_somebody_sits_at_it(r
     assert rings.find(1, "seated") is seated
     assert rings.find(2, "busy") is busy
     assert rings.ring(1, "idle") is not idle
+
+
+# --- the wake version ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def watched(ring) -> Ring:
+    """A ring whose queue and group had been moved back five times before it was first looked at."""
+    assert ring.woken(5) is False
+    ring.looked_at = object()
+    return ring
+
+
+async def test_a_move_of_our_own_needs_no_full_look(watched):
+    watched.moved_back()
+    assert watched.woken(6) is False
+    assert watched.woken(6) is False
+
+
+async def test_a_move_of_somebody_else_needs_one_full_look(watched):
+    watched.moved_back()
+    assert watched.woken(7) is True
+    assert watched.woken(7) is False
+
+
+async def test_a_move_that_a_look_saw_before_we_heard_of_it_hides_no_later_one(watched):
+    """Our nack committed, the floor looked, and only then came the answer of the nack."""
+    assert watched.woken(6) is True, "better once too often"
+    watched.moved_back()
+    assert watched.woken(7) is True, "this one is somebody else's"
+
+
+async def test_a_look_that_is_older_than_our_news_hides_a_move_for_one_look_at_most(watched):
+    """Somebody moved, the floor looked, we moved and said so, and the look's answer came."""
+    watched.moved_back()
+    assert watched.woken(6) is False
+    assert watched.woken(7) is True
+
+
+async def test_a_look_that_is_older_than_our_news_does_not_forget_them(watched):
+    watched.moved_back()
+    assert watched.woken(5) is False
+    assert watched.woken(6) is False
+
+
+async def test_our_own_moves_do_not_go_for_strange_for_ever(watched, clock):
+    assert watched.woken(6) is True
+    version, full = 6, []
+    for _ in range(100):
+        clock.now += 1
+        version += 1
+        watched.moved_back()
+        full.append(watched.woken(version))
+    assert not any(full[40:])
 
 
 # --- random schedules -----------------------------------------------------------------------------
