@@ -20,6 +20,9 @@ RECEIVE_BYTES = 1 << 19
 EVENTS_MAX = 512
 # How long answers are awaited after the window, before their connections are cut.
 GRACE_S = 3.0
+# A pop that is not parked is answered within this, and what it got is acknowledged: a lease
+# left behind would hide its partition from the next run.
+LAST_POPS_S = 0.25
 POLL_MAX_S = 0.25
 PROGRESS_EVERY_S = 2.0
 
@@ -40,6 +43,9 @@ class Role(Protocol):
 
     def may_be_cut(self) -> bool:
         """Whether an answer that is outstanding at the end need not be awaited."""
+
+    def must_finish(self) -> bool:
+        """Whether its next request is to be sent even after the end."""
 
 
 class Link:
@@ -92,7 +98,11 @@ class Load:
         opened = False
         report_at = time.monotonic() + PROGRESS_EVERY_S
         while not (self._stopping and self._is_quiet(time.monotonic(), ends_at)):
-            until = min(opens_at if not opened else ends_at, self._due[0][0] if self._due else 1e18)
+            until = ends_at if opened else opens_at
+            if self._stopping:
+                until = time.monotonic() + LAST_POPS_S
+            elif self._due:
+                until = min(until, self._due[0][0])
             events = self._poll.poll(
                 max(0.0, min(until - time.monotonic(), POLL_MAX_S)), EVENTS_MAX
             )
@@ -103,13 +113,14 @@ class Load:
                 self._set_open(True)
             if not self._stopping and (now >= ends_at or self._is_done()):
                 self._stopping = True
+                ends_at = now
                 on_window()
                 self._set_open(False)
             for tally in self._tallies:
                 tally.now = now
             for file, event in events:
                 self._serve(self._links[file], event, now)
-            while self._due and self._due[0][0] <= now:
+            while self._due and self._due[0][0] <= now and not self._stopping:
                 link = self._links[heapq.heappop(self._due)[1]]
                 self._send(link, link.role.resume(now), now)
             if progress and now >= report_at:
@@ -128,10 +139,13 @@ class Load:
     def _is_done(self) -> bool:
         return not self._due and not any(link.waiting for link in self._links.values())
 
-    def _is_quiet(self, now: float, ends_at: float) -> bool:
-        return now > ends_at + GRACE_S or not any(
-            link.waiting and not link.role.may_be_cut() for link in self._links.values()
-        )
+    def _is_quiet(self, now: float, ended_at: float) -> bool:
+        if now > ended_at + GRACE_S:
+            return True
+        waiting = [link.role for link in self._links.values() if link.waiting]
+        if any(not role.may_be_cut() for role in waiting):
+            return False
+        return not waiting or now > ended_at + LAST_POPS_S
 
     def _serve(self, link: Link, event: int, now: float) -> None:
         if event & select.EPOLLOUT:
@@ -156,7 +170,7 @@ class Load:
         self._send(link, link.role.answered(answer, now), now)
 
     def _send(self, link: Link, request: bytes | None, now: float) -> None:
-        if self._stopping:
+        if self._stopping and not link.role.must_finish():
             return
         if request is None:
             due_at = link.role.due_at()

@@ -19,7 +19,7 @@ def payload(size: int = PAYLOAD_BYTES) -> bytes:
 
 def stamped(now_ns: int) -> bytes:
     """A payload that says when it was sent; its length is always the same."""
-    return STAMP + b"%020d" % now_ns + b'","text":"' + b"x" * 218 + b'"}'
+    return STAMP + b"%020d" % now_ns + b'","text":"' + b"x" * 217 + b'"}'
 
 
 def stamp_of(body: bytes) -> int | None:

@@ -80,6 +80,9 @@ class Producer:
     def may_be_cut(self) -> bool:
         return False
 
+    def must_finish(self) -> bool:
+        return False
+
     def _next(self) -> bytes:
         self._lead.pushed += self._batch
         self._turn += 1
@@ -118,6 +121,9 @@ class PacedProducer:
         return wire.post("/api/v1/push", payloads.push_body([item]))
 
     def may_be_cut(self) -> bool:
+        return False
+
+    def must_finish(self) -> bool:
         return False
 
 
@@ -178,6 +184,9 @@ class Consumer:
     def may_be_cut(self) -> bool:
         """A parked pop may wait long; an acknowledgment is answered at once."""
         return not self._held
+
+    def must_finish(self) -> bool:
+        return self._held > 0
 
     def _acked(self, answer: wire.Answer) -> bytes | None:
         succeeded = answer.body.count(b'"success":true')

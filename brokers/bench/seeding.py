@@ -56,6 +56,9 @@ class Seeder:
     def may_be_cut(self) -> bool:
         return False
 
+    def must_finish(self) -> bool:
+        return False
+
     def _next(self) -> bytes | None:
         self._asked, request = next(self._plan, (0, None))
         return request
