@@ -85,7 +85,8 @@ class Cursor:
     # still the last thing that happened here.
     finished_leases: set[str] = field(default_factory=set)
     last_finished: str | None = None
-    # Leases that ended in a way the contract does not name: a lease-less ack moved past them.
+    # Leases that ended in a way the contract does not name: a lease-less ack moved past them, or
+    # their last message was given up.
     overtaken_leases: set[str] = field(default_factory=set)
 
     def held(self) -> bool:
@@ -498,12 +499,13 @@ class Model:
         verdict = verdicts[mention.index]
         verdict.released = True if cursor.held() else None
         # A nack ends the lease in any case, also one that nobody named.
-        if cursor.lease is not None and lease_id is None:
-            cursor.overtaken_leases.add(cursor.lease.id)
-        cursor.lease = None
+        lease, cursor.lease = cursor.lease, None
         action = meaning(mention.status)
         if action == "failed":
             action = self._charge(queue, cursor, winner, rows[mention.index])
+        given_up = action in ("dlq", "drop")
+        if lease is not None and (lease_id is None or (given_up and winner == lease.end)):
+            cursor.overtaken_leases.add(lease.id)
         if action in ("failed", "retry"):
             cursor.committed = prefix
             if lease_id is None:

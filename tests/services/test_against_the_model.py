@@ -494,6 +494,7 @@ def profile() -> settings:
         deadline=None,
         database=None,
         print_blob=False,
+        report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
 
