@@ -263,6 +263,7 @@ class JobsConfig:
     cache_refresh_ms: int = setting(
         "QUEEN_CACHE_REFRESH_INTERVAL_MS", default=60_000, floor=1, high=INT_MAX
     )
+    metrics_flush_ms: int = setting("METRICS_FLUSH_MS", default=60_000, floor=1000, high=INT_MAX)
     retention_interval_ms: int = setting("RETENTION_INTERVAL", default=5000, floor=1, high=INT_MAX)
     retention_batch_size: int = setting(
         "RETENTION_BATCH_SIZE", default=1000, floor=1, high=1_000_000

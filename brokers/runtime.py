@@ -28,6 +28,7 @@ from brokers.flow.claims import Claims
 from brokers.flow.floor import Floor
 from brokers.flow.gates import Gates
 from brokers.flow.registry import Registry
+from brokers.flow.tally import COLUMNS, Tally
 from brokers.message_ids import Minter
 from brokers.store import calls, install
 from brokers.store.combine import BUSY_LANES, PushCombiner
@@ -87,7 +88,8 @@ class Broker:
         self.ids = Minter()
         self.admission = Admission()
         self.gates = Gates()
-        self.announce = Announcer(self.gates)
+        self.tally = Tally()
+        self.announce = Announcer(self.gates, self.tally)
         self.directory = Directory(ttl_s=config.jobs.cache_refresh_ms / 1000)
         self.queues = Queues(self.directory, self.gates)
         self.registry = Registry(bytes_max=config.ack.registry_mb * REGISTRY_MB)
@@ -138,6 +140,7 @@ class Broker:
             ("push combiner", self.push_combiner.run()),
             ("database watch", self._watch_database()),
             ("housekeeping", self._keep_house()),
+            ("statistics", self._write_statistics()),
             ("floor", self.floor.run()),
             ("loop lag", self._measure_lag()),
         ):
@@ -152,6 +155,8 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.ready:
+            await self._flush_tally()
         await self.push_combiner.stop()
         await self.claims.stop()
         await self.acks.coalescer.stop()
@@ -211,6 +216,7 @@ class Broker:
         if ready != self.ready:
             log.info("database %s", "connected" if ready else "lost")
         self.ready = ready
+        self._pool.away = not ready
 
     async def _keep_house(self) -> None:
         """Bounded steps behind the traffic: expired transaction slots, deleted queues' rows."""
@@ -223,6 +229,25 @@ class Broker:
                 await self._reclaim()
             except StoreError as error:
                 log.info("housekeeping: %s", error.text)
+
+    async def _write_statistics(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.jobs.metrics_flush_ms / 1000)
+            await self._flush_tally()
+
+    async def _flush_tally(self) -> None:
+        taken = self.tally.take()
+        if not taken:
+            return
+        rows = [
+            (queue_id, [getattr(counts, name) for name in COLUMNS])
+            for queue_id, counts in sorted(taken.items())
+        ]
+        try:
+            await calls.queue_counter_add(self.store.fetch, self.config.server.server_id, rows)
+        except StoreError as error:
+            log.info("statistics: %s", error.text)
+            self.tally.give_back(taken)
 
     async def _clear_slots(self) -> None:
         async with self.admission.slot("maint"):

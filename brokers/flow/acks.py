@@ -17,6 +17,7 @@ from brokers.domain import NIL_ID, Ack, AckOutcome
 from brokers.errors import NoConnection, Permanent, StoreError
 from brokers.flow.coalesce import Coalescer
 from brokers.flow.registry import HandedOut
+from brokers.flow.tally import Counts
 from brokers.store import calls
 from brokers.store.calls import AckItem, AckRow, Batch
 
@@ -131,6 +132,7 @@ class Acks:
                 continue
             broker.registry.ended(lease_id, batch.partition_uid)
             broker.announce.completed(batch.queue_id, batch.group, [batch.partition_id])
+            broker.tally.of(batch.queue_id).ack_success += len(nos)
             for no in nos:
                 sheet.outcomes[no] = AckOutcome(
                     sheet.acks[no].transaction_id, True, lease_released=True
@@ -168,6 +170,8 @@ class Acks:
         for (sheet, no), row in zip(places, rows, strict=True):
             sheet.outcomes[no] = outcome(sheet.acks[no], row)
             item = sheet.items[no]
+            if row.queue_id is not None:
+                count_ack(broker.tally.of(row.queue_id), item, row)
             if item.action != COMPLETED and row.outcome == "done" and row.queue_id:
                 moved.add((row.queue_id, item.group))
             if row.lease_released and row.queue_id and row.partition_id:
@@ -176,6 +180,16 @@ class Acks:
                 broker.announce.released(row.queue_id, item.group, [row.partition_id])
         for queue_id, group in moved:
             broker.announce.moved_back(queue_id, group)
+
+
+def count_ack(counts: Counts, item: AckItem, row: AckRow) -> None:
+    """Completed counts as a success; a negative one, carried out or not, as a failure."""
+    if item.action == COMPLETED and row.outcome in ("done", "noop"):
+        counts.ack_success += 1
+    else:
+        counts.ack_failed += 1
+    counts.dead_letters += bool(row.dead_lettered)
+    counts.conflated += row.conflated or 0
 
 
 def ack_item(one: Ack, *, request: int = 0) -> AckItem:

@@ -4,7 +4,7 @@ Called only after the commit. It cannot wait and cannot fail; what it tells are 
 Every group's ring of the queue is marked; a partition that becomes ready by that rings a
 gate.
 
-Imports flow/gates and flow/ready. Used by store/combine.py and services/.
+Imports flow/gates, flow/ready and flow/tally. Used by store/combine.py and services/.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,19 +12,24 @@ from uuid import UUID
 
 from brokers.flow.gates import Gates
 from brokers.flow.ready import Ring, Rings
+from brokers.flow.tally import Tally
 
 # tenant, queue, partition, queue id, partition id, messages written
 Pushed = tuple[UUID, str, str, int, int, int]
 
 
 class Announcer:
-    def __init__(self, gates: Gates) -> None:
+    def __init__(self, gates: Gates, tally: Tally) -> None:
         self._gates = gates
+        self._tally = tally
         self.rings = Rings(self._became_ready)
 
     def pushed(self, news: Sequence[Pushed]) -> None:
         """Messages were committed: by a push, a transaction, a timer, a replay, a sink."""
-        for _, _, name, queue_id, partition_id, _ in news:
+        for _, _, name, queue_id, partition_id, written in news:
+            counts = self._tally.of(queue_id)
+            counts.push_requests += 1
+            counts.push_messages += written
             self.rings.mark(queue_id, partition_id)
             self._gates.ring_unborn(queue_id, name)
 

@@ -3,8 +3,8 @@
 A seat hears of one queue, of one partition of it, or of any queue of the tenant that
 matches (discovery). A bell is rung once for each partition that becomes ready, and wakes
 the oldest seat that may claim it and has not been rung: one push to a queue with five
-thousand waiters costs one look. A rung seat that leaves before it looked passes its bell
-on; one that looked lets it die, so that a false bell ends.
+thousand waiters costs one look. A rung seat that leaves before its look is over passes its
+bell on; one that looked lets it die, so that a false bell ends.
 
 A bell says "look", never "here is a message": a lost one costs one interval of the floor.
 
@@ -22,7 +22,7 @@ Key = tuple[int, str]
 class Seat:
     """One waiting pop. Rearm, look, then wait: in that order no bell is missed."""
 
-    __slots__ = ("_waiter", "keys", "partition_id", "queue", "rung", "unborn")
+    __slots__ = ("_waiter", "keys", "looking", "partition_id", "queue", "rung", "unborn")
 
     def __init__(self, queue: str) -> None:
         # The queue's name, for the gauge; "" for discovery.
@@ -34,10 +34,12 @@ class Seat:
         self.unborn: tuple[int, str] | None = None
         # The (queue, partition) of the bell that was rung and not yet looked after.
         self.rung: tuple[Key, int] | None = None
+        self.looking = True
         self._waiter: asyncio.Future[None] | None = None
 
     def rearm(self) -> None:
         self.rung = None
+        self.looking = True
 
     def ring(self, key: Key, partition_id: int) -> None:
         self.rung = (key, partition_id)
@@ -50,6 +52,7 @@ class Seat:
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait for a bell; True when it rang, False when the time ran out."""
+        self.looking = False
         if self.rung is not None:
             return True
         loop = asyncio.get_running_loop()
@@ -81,14 +84,23 @@ class Gates:
         """A seat that hears nothing until it is placed."""
         seat = Seat(queue)
         self._all[seat] = None
+        bells: list[tuple[Key, int]] = []
         try:
             yield seat
+        except BaseException:
+            if seat.looking:
+                # It leaves in the middle of a look (cancelled, or the database broke), and
+                # what it had in its hands lies ready again: somebody else looks.
+                bells = [(key, seat.partition_id or 0) for key in seat.keys]
+            raise
         finally:
-            rung = seat.rung
+            if seat.rung is not None:
+                bells = [seat.rung]
             del self._all[seat]
             self._remove(seat)
-            if rung is not None and not self.closed:
-                self.ring(*rung)
+            if not self.closed:
+                for bell in bells:
+                    self.ring(*bell)
 
     def place(self, seat: Seat, keys: list[Key]) -> None:
         """Let the seat hear of these (queue, group) pairs, and of no others."""

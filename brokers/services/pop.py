@@ -56,6 +56,7 @@ async def pop(broker: "Broker", request: PopRequest) -> PopResult:
             result = await visit.look(seat, first=False)
     broker.counters.pop_messages += len(result.messages)
     broker.counters.pop_empty += not result.messages
+    visit.count(result)
     return result
 
 
@@ -129,6 +130,15 @@ class Visit:
             # Every claim of this look was lost to others, and there are more candidates.
             self.patience_s = HOLD_STEP_S
         return result
+
+    def count(self, result: PopResult) -> None:
+        """What this pop adds to its queue's statistics; a discovery counts where it found."""
+        found = result.claimed_queues or {ring.queue_id for ring in self._rings[:1]}
+        for queue_id in found:
+            counts = self._broker.tally.of(queue_id)
+            counts.pop_requests += 1
+            counts.pop_messages += len(result.messages) // len(found)
+            counts.pop_empty += not result.messages
 
     # Where to look
 

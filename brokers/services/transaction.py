@@ -155,6 +155,8 @@ class Plan:
                 self._broker.announce.released(row.queue_id, item.group, [row.partition_id])
         for queue_id, group in moved:
             self._broker.announce.moved_back(queue_id, group)
+        for queue_id in {row.queue_id for row in rows if row.queue_id is not None}:
+            self._broker.tally.of(queue_id).transactions += 1
 
     def results(self, rows: list[CommitRow]) -> list[OperationResult]:
         """One result an operation, in the flat order of the request."""

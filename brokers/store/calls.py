@@ -81,6 +81,7 @@ SELECT renewed, expires_at
   FROM queen_lease_extend_v1(%s::uuid, %s::uuid, %s::bigint, %s::bigint[])
 """
 LEASE_RELEASE = "SELECT queen_lease_release_v1(%s::uuid, %s::bigint[], %s::text)"
+QUEUE_COUNTER_ADD = "SELECT queen_queue_counter_add_v1(%s::text, %s::bigint[], %s::bigint[])"
 TXN_SLOT_CLEAR = "SELECT queen_txn_slot_clear_v1(%s::bigint, %s::integer)"
 QUEUE_RECLAIM = "SELECT queen_queue_reclaim_v1(%s::integer)"
 
@@ -472,3 +473,17 @@ async def queue_reclaim(fetch: Fetch, *, rows_max: int) -> int:
     """Rows removed by one bounded step behind deleted queues."""
     [[removed]] = await fetch(QUEUE_RECLAIM, (rows_max,))
     return removed
+
+
+async def queue_counter_add(
+    fetch: Fetch, server_id: str, counts: Sequence[tuple[int, Sequence[int]]]
+) -> None:
+    """Add (queue id, the ten counts in the columns' order) to the present minute."""
+    await fetch(
+        QUEUE_COUNTER_ADD,
+        (
+            server_id,
+            array(queue_id for queue_id, _ in counts),
+            array(one for _, numbers in counts for one in numbers),
+        ),
+    )

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 RECONNECT_MIN_S = 0.05
 RECONNECT_MAX_S = 1.0
 CANCEL_S = 2.0
+AWAY_WAIT_S = 1.0
 
 
 class Watched:
@@ -84,6 +85,8 @@ class Pool:
         self._timeout_s = config.stmt_timeout_ms / 1000
         self._prepare = config.prepare
         self._wait_s = min(self._timeout_s, config.connect_timeout_s + 1.0)
+        # While the database is known to be away, callers are told soon.
+        self.away = True
         self._watched: dict[AsyncConnection, Watched] = {}
         self._pool = AsyncConnectionPool(
             kwargs={**config.parameters(application_name=name), "autocommit": True},
@@ -92,7 +95,7 @@ class Pool:
             open=False,
             timeout=self._wait_s,
             max_idle=300,
-            reconnect_timeout=30,
+            reconnect_timeout=RECONNECT_MAX_S,
             configure=self._configure,
             name=name,
         )
@@ -113,7 +116,7 @@ class Pool:
         self, statement: str, parameters: Any = None, *, timeout_s: float | None = None
     ) -> list[Any]:
         try:
-            connection = await self._pool.getconn()
+            connection = await self._pool.getconn(AWAY_WAIT_S if self.away else self._wait_s)
         except (PoolTimeout, psycopg.Error) as error:
             raise NoConnection() from error
         try:
