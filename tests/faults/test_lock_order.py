@@ -85,8 +85,6 @@ class Caller:
         rows = self.ask("push", "POST", "/api/v1/push", {"items": self.items(16)})
         for row in rows:
             self.answers[f"push {row['status']}"] += 1
-            if row["status"] not in ("queued", "duplicate"):
-                self.errors.append(f"push: {row}")
 
     def pop(self) -> None:
         self.pop_as(self.dice.choice(GROUPS), "all")
@@ -150,7 +148,7 @@ class Caller:
         answer = self.ask("transaction", "POST", "/api/v1/transaction", body)
         outcome = "committed" if answer["success"] else answer["reason"]
         self.answers[f"transaction {outcome}"] += 1
-        if outcome not in ("committed", "ack_rejected"):
+        if outcome not in ("committed", "ack_rejected", "db_error"):
             self.errors.append(f"transaction: {answer}")
 
     def configure(self) -> None:
@@ -220,4 +218,7 @@ def test_everything_at_once_in_any_order_makes_no_deadlock(
     assert not errors, (errors[:10], answers)
     for needed in ("push queued", "pop 200", "ack 200", "transaction committed", "delete 200"):
         assert answers[needed] > 10, answers
+    # Whoever meets three deletes in a row is told to come again; that has to stay an exception.
+    assert answers["push failed"] < answers["push queued"] / 20, answers
+    assert answers["transaction db_error"] < answers["transaction committed"] / 10, answers
     assert "deadlock detected" not in log.text(), answers
