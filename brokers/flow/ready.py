@@ -108,7 +108,7 @@ class Ring:
         self.wake_version = version
         # A look that is older than our news of ourselves sees the rest the next time.
         self.own_moves = max(-strange, 0)
-        if self.looked_at is None or strange <= 0:
+        if strange <= 0:
             return False
         now = time.monotonic()
         if now >= self._strange_until:
@@ -116,7 +116,7 @@ class Ring:
             self._strange_moves = 0
             self._strange_until = now + OWN_NEWS_S
         self._strange_moves += strange
-        return True
+        return self.looked_at is not None
 
     def mark(self, partition_id: int) -> bool:
         """Messages were stored, or may have been; True when that made the partition ready."""

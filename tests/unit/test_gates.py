@@ -97,6 +97,18 @@ def test_a_seat_that_looked_lets_the_bell_die(gates, stack):
     assert rung(second) == [False]
 
 
+def test_a_seat_that_is_cancelled_in_the_middle_of_its_look_has_the_next_one_look(gates, stack):
+    """What it had checked out lies ready again, and its bell is used up."""
+    leaving = ExitStack()
+    first = sit(gates, leaving, ORDERS)
+    second, third = sit(gates, stack, ORDERS), sit(gates, stack, ORDERS)
+    gates.ring(ORDERS, 7)
+    first.rearm()
+    cancelled = asyncio.CancelledError()
+    assert not leaving.__exit__(type(cancelled), cancelled, None)
+    assert rung(second, third) == [True, False]
+
+
 def test_the_bell_is_passed_only_to_a_seat_that_may_claim_the_partition(gates, stack):
     with ExitStack() as leaving:
         sit(gates, leaving, ORDERS)
@@ -250,6 +262,21 @@ async def test_a_parked_seat_that_is_cancelled_after_its_bell_passes_it_on(gates
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     assert rung(second) == [True]
+
+
+async def test_a_parked_seat_that_is_cancelled_without_a_bell_wakes_nobody(gates, stack):
+    async def visit() -> None:
+        with gates.seat() as seat:
+            gates.place(seat, [ORDERS])
+            seat.rearm()
+            await seat.wait(LONG_S)
+
+    first = asyncio.create_task(visit())
+    await asyncio.sleep(0)
+    second = sit(gates, stack, ORDERS)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert rung(second) == [False]
 
 
 async def test_closing_ends_every_wait_and_passes_no_bell_on(gates, stack):

@@ -299,10 +299,11 @@ async def test_a_ring_that_no_pop_has_used_is_swept_unless_somebody_sits_at_it(r
 
 
 @pytest.fixture
-def watched(ring) -> Ring:
-    """A ring whose queue and group had been moved back five times before it was first looked at."""
+def watched(ring, clock) -> Ring:
+    """A ring of some age; its queue and group had been moved back five times before."""
     assert ring.woken(5) is False
     ring.looked_at = object()
+    clock.now += 60
     return ring
 
 
@@ -323,6 +324,13 @@ async def test_a_move_that_a_look_saw_before_we_heard_of_it_hides_no_later_one(w
     assert watched.woken(6) is True, "better once too often"
     watched.moved_back()
     assert watched.woken(7) is True, "this one is somebody else's"
+
+
+async def test_a_move_that_the_first_look_of_all_saw_before_we_heard_of_it_hides_none(ring):
+    assert ring.woken(6) is False
+    ring.looked_at = object()
+    ring.moved_back()
+    assert ring.woken(7) is True
 
 
 async def test_a_look_that_is_older_than_our_news_hides_a_move_for_one_look_at_most(watched):
