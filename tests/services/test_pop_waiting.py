@@ -67,9 +67,7 @@ async def test_a_push_wakes_a_parked_pop(here, fresh_queue):
     assert await within(waiting, BELL_S) == ["news"]
 
 
-async def test_a_push_between_the_first_look_and_the_wait_is_heard(
-    here, fresh_queue, monkeypatch
-):
+async def test_a_push_between_the_first_look_and_the_wait_is_heard(here, fresh_queue, monkeypatch):
     look = here.broker.floor.look
 
     async def look_then_push(*given, **named):
@@ -96,11 +94,9 @@ async def test_a_push_between_a_later_look_and_the_wait_is_heard(here, fresh_que
         return [row for row in rows if looks > 1 or row.verdict != "took"]
 
     monkeypatch.setattr(Claims, "claim", claim_then_push)
-    [queue] = [key for key in here.broker.gates.occupied()]
-    ring = here.broker.announce.rings.ring(*queue)
-    here.broker.gates.ring(queue, 0)
-    # The look finds a partition that is not worth it, and a push comes while it looks.
-    ring.mark(10**12)
+    # The look finds a partition that is not there, and a push comes while it looks.
+    [key] = here.broker.gates.occupied()
+    here.broker.announce.rings.ring(*key).mark(10**12)
     assert await within(waiting, BELL_S) == ["news"]
     assert looks == 2
 
@@ -248,9 +244,7 @@ async def test_the_floor_finds_a_nack_on_another_broker(floored, there, db, fres
     assert await within(waiting, FOUND_S) == [1]
 
 
-async def test_the_floor_finds_a_seek_backwards_on_another_broker(
-    floored, there, db, fresh_queue
-):
+async def test_the_floor_finds_a_seek_backwards_on_another_broker(floored, there, db, fresh_queue):
     await there.push(fresh_queue, 1, 2)
     assert await there.payloads(fresh_queue, group="g", subscription_mode="all", auto_ack=True)
     long_ago(db, fresh_queue)
@@ -260,14 +254,15 @@ async def test_the_floor_finds_a_seek_backwards_on_another_broker(
 
 
 async def test_a_nack_of_ours_that_is_answered_late_hides_no_seek_elsewhere(
-    start_client, db, fresh_queue
+    floored, db, fresh_queue
 ):
     """The floor saw our own move of the wake version before we heard that we had made it."""
-    floored = await start_client(**QUICK_FLOOR)
-    broker = floored.broker
-    await floored.push(fresh_queue, 1, 2)
-    [message] = await floored.pop(fresh_queue, batch=1, group="g", subscription_mode="all")
-    waiting = await floored.park_here(fresh_queue, group="g", partition="elsewhere")
+    broker, group = floored.broker, {"group": "g", "subscription_mode": "all"}
+    for partition in ("a", "b"):
+        await floored.push(fresh_queue, partition, partition=partition)
+    assert await floored.payloads(fresh_queue, partition="b", auto_ack=True, **group) == ["b"]
+    [message] = await floored.pop(fresh_queue, partition="a", **group)
+    waiting = await floored.park_here(fresh_queue, partition="b", **group)
     fetch = broker.ack_lane.fetch
 
     async def answered_late(*given, **named):
@@ -276,23 +271,13 @@ async def test_a_nack_of_ours_that_is_answered_late_hides_no_seek_elsewhere(
         await until(lambda: broker.counters.probe_calls >= probed + 2)
         return rows
 
-    async with asyncio.timeout(20):
-        keeper = await floored.park_here(fresh_queue, group="g", auto_ack=False, batch=2)
-        broker.ack_lane.fetch = answered_late
-        await floored.ack(message, status="retry")
-        broker.ack_lane.fetch = fetch
-        assert await keeper == [1, 2]
-        ring = broker.announce.rings.find(*broker.gates.occupied()[0]) if (
-            broker.gates.occupied()
-        ) else None
-        del ring
-    waiting.cancel()
-    db.execute("UPDATE queen_cursor SET committed = 1, lease_id = NULL, lease_expires_at = NULL")
+    broker.ack_lane.fetch = answered_late
+    await floored.ack(message, status="retry")
+    broker.ack_lane.fetch = fetch
+    assert await floored.payloads(fresh_queue, partition="a", auto_ack=True, **group) == ["a"]
     long_ago(db, fresh_queue)
-    last = await floored.park_here(fresh_queue, group="g")
-    await until(lambda: not broker.announce.rings.all()[0].ready_count)
     seek_to_the_start(db, fresh_queue, "g")
-    assert await within(last, FOUND_S) == [1, 2]
+    assert await within(waiting, FOUND_S) == ["b"]
 
 
 async def test_the_floor_heals_a_lost_mark(floored, fresh_queue):
@@ -338,12 +323,10 @@ async def test_the_floor_wakes_a_pop_of_a_partition_whose_bell_another_pop_heard
         assert await floored.payloads(fresh_queue, partition=partition, **IMMEDIATE) == ["old"]
     older = await floored.park_here(fresh_queue, batch=1)
     waiting = await floored.park_here(fresh_queue, partition="b")
-    for partition in ("a", "b"):
-        await asyncio.gather(
-            floored.push(fresh_queue, "a", partition="a"),
-            floored.push(fresh_queue, "b", partition="b"),
-        )
-        break
+    await asyncio.gather(
+        floored.push(fresh_queue, "a", partition="a"),
+        floored.push(fresh_queue, "b", partition="b"),
+    )
     assert await within(older, BELL_S) == ["a"]
     assert await within(waiting, FOUND_S) == ["b"]
 
@@ -471,21 +454,36 @@ async def release(client, queue: str) -> None:
 # --- deferred -----------------------------------------------------------------------------------
 
 
-async def test_a_deferred_message_behind_a_batch_is_not_forgotten_when_the_batch_completes(
-    here, db, fresh_queue
+async def test_a_deferred_message_wakes_a_pop_when_it_is_due(here, fresh_queue):
+    await here.configure(fresh_queue, delayedProcessing=1)
+    waiting = await here.park_here(fresh_queue)
+    await here.push(fresh_queue, "later")
+    began = time.monotonic()
+    assert await within(waiting, BELL_S) == ["later"]
+    assert 0.9 < time.monotonic() - began < 2.0
+
+
+@pytest.mark.xfail(strict=True, reason="a claim tells of visible messages only what is left")
+@pytest.mark.parametrize("auto_ack", [True, False])
+async def test_a_deferred_message_behind_a_batch_wakes_a_pop_when_it_is_due(
+    here, db, fresh_queue, auto_ack
 ):
-    """The one behind is not visible yet when the batch is taken, and falls due after it."""
-    await here.configure(fresh_queue, delayedProcessing=2)
+    """When the batch is taken the one behind it is not visible, so that no more seems left."""
+    await here.configure(fresh_queue, delayedProcessing=1)
+    options = {"wait": True, "timeout_s": 60.0, "auto_ack": auto_ack}
+    first = asyncio.create_task(here.pop(fresh_queue, **options))
+    await here.parked(1, fresh_queue)
+    second = await here.park_here(fresh_queue)
     await here.push(fresh_queue, "first")
+    await here.push(fresh_queue, "second")
     db.execute(
-        "UPDATE queen_segment SET created_at = created_at - interval '1 hour' WHERE partition_id ="
-        " (SELECT lane.id FROM queen_partition lane JOIN queen_queue queue"
-        " ON queue.id = lane.queue_id WHERE queue.name = %s)",
+        "UPDATE queen_segment SET created_at = created_at + interval '1 second'"
+        " WHERE base_offset = 1 AND partition_id = (SELECT lane.id FROM queen_partition lane"
+        " JOIN queen_queue queue ON queue.id = lane.queue_id WHERE queue.name = %s)",
         [fresh_queue],
     )
-    await here.push(fresh_queue, "second")
-    [message] = await here.pop(fresh_queue)
+    [message] = await within(first, BELL_S)
     assert message["data"] == "first"
-    await here.ack(message)
-    waiting = await here.park_here(fresh_queue)
-    assert await within(waiting, BELL_S) == ["second"]
+    if not auto_ack:
+        await here.ack(message)
+    assert await within(second, BELL_S) == ["second"]
