@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,24 @@ def crash(
 ) -> Callable[..., None]:
     """Kill PostgreSQL, start it again, and wait until the same broker process has healed."""
 
+    def served() -> bool:
+        try:
+            wire.push("warm", 1)
+            for message in wire.messages("warm"):
+                wire.extend(message["leaseId"])
+                wire.transaction({"type": "ack"} | ack_of(message))
+                wire.ack(message)
+            wire.depth("warm")
+        except AssertionError:
+            return False
+        return True
+
     def crash(signum: int = signal.SIGQUIT) -> None:
         server.crash(signum)
         server.start()
         eventually(lambda: wire.get("/readyz").status_code == 200)
+        # Whether the first requests may meet dead connections is a test of its own.
+        eventually(lambda: all(served() for _ in range(10)))
         assert broker.process.poll() is None, "the broker went down with its database"
 
     return crash
@@ -201,3 +216,19 @@ def test_what_was_acked_or_popped_with_auto_ack_is_not_delivered_again(
     assert rest == [3]
     assert wire.payloads(fresh_queue, consumerGroup="auto") == [3]
     assert wire.payloads(f"{fresh_queue}-out") == ["derived"]
+
+
+def test_no_request_meets_a_connection_that_died_with_the_database(
+    server: Server, wire: WireClient, fresh_queue: str, eventually: Callable[..., Any]
+):
+    wire.push(fresh_queue, *range(40))
+    with ThreadPoolExecutor(10) as callers:
+        list(callers.map(lambda n: wire.messages(f"{fresh_queue}-{n}"), range(40)))
+
+    server.crash()
+    eventually(lambda: wire.get("/health").status_code == 503)
+    server.start()
+    eventually(lambda: wire.get("/readyz").status_code == 200)
+
+    popped = [wire.payloads(fresh_queue, batch=1, autoAck=True) for _ in range(30)]
+    assert popped == [[n] for n in range(30)]
