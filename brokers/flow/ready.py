@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 LEASED_RECHECK_S = 1.0
 ENTRIES_MAX = 200_000
+ALARMS_MIN = 1024
 # No call takes longer: what was not announced by then was not ours.
 OWN_NEWS_S = 35.0
 
@@ -260,11 +261,15 @@ class Ring:
         self._entries.clear()
         self._ready.clear()
 
-    def rouse(self, partition_id: int, nap: int) -> None:
-        """Its alarm went off; a nap that was ended by something else is not this one."""
+    def naps(self, partition_id: int, nap: int) -> bool:
+        """Whether it still sleeps this nap; one that something else ended is not this one."""
         entry = self._entries.get(partition_id)
-        if entry is not None and entry.state == ASLEEP and entry.nap == nap:
-            self._rise(partition_id, entry)
+        return entry is not None and entry.state == ASLEEP and entry.nap == nap
+
+    def rouse(self, partition_id: int, nap: int) -> None:
+        """Its alarm went off."""
+        if self.naps(partition_id, nap):
+            self._rise(partition_id, self._entries[partition_id])
 
     def _rise(self, partition_id: int, entry: Entry) -> None:
         entry.state = READY
@@ -284,14 +289,26 @@ class Alarm:
         self._naps = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = 0.0
+        self._heap_max = ALARMS_MIN
 
     def set(self, ring: Ring, partition_id: int, delay_s: float) -> int:
         nap = next(self._naps)
         due = time.monotonic() + delay_s
         heapq.heappush(self._heap, (due, nap, ring, partition_id))
+        if len(self._heap) > self._heap_max:
+            self._forget_ended()
         if self._timer is None or due < self._rings_at:
             self._arm()
         return nap
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def _forget_ended(self) -> None:
+        """Alarms of naps that something else ended would lie here until they are due."""
+        self._heap = [one for one in self._heap if one[2].naps(one[3], one[1])]
+        heapq.heapify(self._heap)
+        self._heap_max = max(ALARMS_MIN, 2 * len(self._heap))
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -342,7 +359,8 @@ class Rings:
             ring.mark(partition_id)
 
     def drop(self, queue_id: int) -> None:
-        self._rings.pop(queue_id, None)
+        for ring in self._rings.pop(queue_id, {}).values():
+            ring.clear()
 
     def sweep(self, idle_s: float, kept: Callable[[Ring], bool]) -> None:
         """Drop rings that no pop has used for so long, unless somebody sits at them."""
@@ -351,6 +369,7 @@ class Rings:
             for group, ring in list(groups.items()):
                 if ring.used_at < oldest and not kept(ring):
                     del groups[group]
+                    ring.clear()
             if not groups:
                 del self._rings[queue_id]
 

@@ -155,6 +155,28 @@ async def test_an_alarm_of_an_earlier_sleep_does_not_end_a_later_one(ring, rings
     assert ring.ready_count == 0
 
 
+async def test_alarms_of_ended_naps_do_not_pile_up(ring, rings, clock):
+    """A partition that is deferred for days, and polled by its name all the while."""
+    ring.mark(7)
+    ring.until(*ring.check_out(1), 1000.0, leased=False)
+    for _ in range(20_000):
+        ring.until(ring.take(1), 86_400.0, leased=False)
+    assert len(rings.alarm) <= 2 * ready.ALARMS_MIN
+    pass_time(rings, clock, 1001.0)
+    assert ids(ring.check_out(9)) == [7]
+    pass_time(rings, clock, 86_400.0)
+    assert ids(ring.check_out(9)) == [1]
+
+
+async def test_a_ring_that_is_dropped_leaves_no_alarm_that_matters(ring, rings, clock):
+    ring.mark(1)
+    ring.until(*ring.check_out(1), 5.0, leased=False)
+    rings.drop(ring.queue_id)
+    rings.rung.clear()
+    pass_time(rings, clock, 6.0)
+    assert rings.rung == []
+
+
 async def test_a_completed_batch_that_left_more_is_ready_at_once(ring, rings):
     ring.mark(1)
     ring.took(*ring.check_out(1), more=True, committed=False)
