@@ -8,6 +8,7 @@ looks go through memory, and the floor sees to it that memory learns.
 Imports domain, frames, flow, store, services/{autopilot,subscriptions}. Called by api/hot.py.
 """
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -44,7 +45,7 @@ async def pop(broker: "Broker", request: PopRequest) -> PopResult:
     deadline = time.monotonic() + (request.timeout_s if request.wait else 0.0)
     visit = Visit(broker, request, deadline)
     with broker.gates.seat(request.queue or "") as seat:
-        result = await visit.look(seat, first=True)
+        result = await visit.look(seat)
         while not (result.messages or broker.gates.closed):
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0 and not visit.holding:
@@ -53,7 +54,7 @@ async def pop(broker: "Broker", request: PopRequest) -> PopResult:
             if not rung and time.monotonic() >= deadline and not visit.holding:
                 break
             seat.rearm()
-            result = await visit.look(seat, first=False)
+            result = await visit.look(seat)
     broker.counters.pop_messages += len(result.messages)
     broker.counters.pop_empty += not result.messages
     visit.count(result)
@@ -78,6 +79,9 @@ class Visit:
         self._holding_until: float | None = None
         self._rings: list[Ring] = []
         self._registered_again = False
+        self._asked = False
+        self._queue_gone = False
+        self._looked_anew = False
         # How long to park before looking again without a bell.
         self.patience_s = float("inf")
 
@@ -86,7 +90,7 @@ class Visit:
         """An under-full batch is being held back: the last look is still to come."""
         return self._holding_until is not None
 
-    async def look(self, seat: Seat, *, first: bool) -> PopResult:
+    async def look(self, seat: Seat) -> PopResult:
         broker, request = self._broker, self._request
         self.patience_s = float("inf")
         queues = await self._queues()
@@ -123,7 +127,11 @@ class Visit:
         if partition_id is not None:
             await self._claim_named(partition_id, knobs, result)
         else:
-            await self._claim_ready(knobs, result, first=first)
+            await self._claim_ready(knobs, result)
+            if self._queue_gone and not self._looked_anew:
+                # Deleted through another broker, and perhaps made anew: look at that one.
+                self._looked_anew = True
+                return await self.look(seat)
         if result.messages:
             self._ring_the_next()
         elif partition_id is None and any(ring.ready_count for ring in self._rings):
@@ -188,20 +196,25 @@ class Visit:
 
     # Claiming
 
-    async def _claim_ready(self, knobs: Knobs, result: PopResult, *, first: bool) -> None:
-        """Check candidates out of the rings until some are claimed or none are left."""
-        probed = not first
+    async def _claim_ready(self, knobs: Knobs, result: PopResult) -> None:
+        """Check candidates out of the rings until some are claimed or none are left.
+
+        The first time that the rings yield nothing the database is asked; after that they
+        are believed.
+        """
         for _ in range(CLAIMS_PER_LOOK):
             checked = self._check_out(knobs.lanes)
-            if not checked:
-                if probed:
+            if checked:
+                if await self._claim(checked, knobs, result):
                     return
-                probed = True
-                if not await self._probe():
-                    return
-                continue
-            if await self._claim(checked, knobs, result):
+            elif self._asked:
                 return
+            else:
+                self._asked = True
+                self._queue_gone = not await self._probe()
+                if self._queue_gone:
+                    self._asked = False
+                    return
 
     def _check_out(self, lanes: int) -> list[tuple[Ring, Candidate]]:
         wanted = lanes + min(lanes, SPARE_CANDIDATES)
@@ -214,8 +227,8 @@ class Visit:
 
     async def _probe(self) -> bool:
         """Ask the database for all rings; False when a queue is gone (look again, anew)."""
-        found = [await self._broker.floor.look(ring) for ring in self._rings]
-        return all(found)
+        floor = self._broker.floor
+        return all(await asyncio.gather(*(floor.look(ring) for ring in self._rings)))
 
     async def _claim(
         self, checked: list[tuple[Ring, Candidate]], knobs: Knobs, result: PopResult
@@ -332,6 +345,7 @@ class Visit:
             self._holding_until = min(now + hold_s, self._deadline - HOLD_STEP_S)
         if now >= self._holding_until:
             self._holding_until = None
+            self._asked = False
             return False
         self.patience_s = max(min(self._holding_until - now, hold_s / 4), 0.001)
         return True
