@@ -515,7 +515,6 @@ async def test_a_deferral_that_is_configured_away_defers_nothing_any_more(
 # --- many at once -------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="a discovery looks at its rings one after the other")
 async def test_a_discovery_of_many_queues_shares_its_probes(here, fresh_queue):
     for number in range(20):
         await here.push(f"{fresh_queue}.{number}", number)
