@@ -261,6 +261,12 @@ class Ring:
         self._entries.clear()
         self._ready.clear()
 
+    def rouse_all(self) -> None:
+        """What they sleep for may have changed (a configuration): each is looked at anew."""
+        for partition_id, entry in list(self._entries.items()):
+            if entry.state == ASLEEP:
+                self._rise(partition_id, entry)
+
     def naps(self, partition_id: int, nap: int) -> bool:
         """Whether it still sleeps this nap; one that something else ended is not this one."""
         entry = self._entries.get(partition_id)
@@ -357,6 +363,10 @@ class Rings:
         """Messages were stored in a partition: every group's ring hears of it."""
         for ring in self._rings.get(queue_id, {}).values():
             ring.mark(partition_id)
+
+    def rouse(self, queue_id: int) -> None:
+        for ring in self._rings.get(queue_id, {}).values():
+            ring.rouse_all()
 
     def drop(self, queue_id: int) -> None:
         for ring in self._rings.pop(queue_id, {}).values():

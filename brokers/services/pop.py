@@ -151,20 +151,25 @@ class Visit:
     # Where to look
 
     async def _queues(self) -> list[QueueRow]:
+        """The queues to look at; those that ask for an unknown one at once share the answer."""
         broker, request = self._broker, self._request
+        fetch, directory = broker.store.fetch, broker.directory
         if request.queue is None:
-            key = (request.tenant, request.namespace, request.task)
-            known = broker.directory.discoveries.get(key)
-            if known is None:
-                known = await calls.queue_discover(
-                    broker.store.fetch, request.tenant, request.namespace, request.task
+            place = (request.tenant, request.namespace, request.task)
+            found = directory.discoveries.get(place)
+            if found is None:
+                found = await broker.lookups.run(
+                    ("discover", *place), lambda: calls.queue_discover(fetch, *place)
                 )
-                broker.directory.discoveries.put(key, known)
-            return known
-        queue = broker.directory.queues.get((request.tenant, request.queue))
+                directory.discoveries.put(place, found)
+            return found
+        key = (request.tenant, request.queue)
+        queue = directory.queues.get(key)
         if queue is None:
-            queue = await calls.queue_ensure(broker.store.fetch, request.tenant, request.queue)
-            broker.directory.queues.put((request.tenant, request.queue), queue)
+            queue = await broker.lookups.run(
+                ("queue", *key), lambda: calls.queue_ensure(fetch, *key)
+            )
+            directory.queues.put(key, queue)
         return [queue]
 
     async def _subscribe(self, queues: list[QueueRow]) -> bool | None:
@@ -254,7 +259,7 @@ class Visit:
             if row is None or (row.verdict == "busy" and enough):
                 untouched.append((ring, candidate))
             elif row.verdict == "took":
-                more = (row.visible_end or 0) > (row.batch_end or 0)
+                more = (row.last_offset or 0) > (row.batch_end or 0)
                 ring.took(candidate, more=more, committed=request.auto_ack)
             elif row.verdict == "empty":
                 ring.empty(candidate)

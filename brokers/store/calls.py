@@ -47,7 +47,7 @@ SELECT partition_id, queue_id, pending, due_at
   FROM queen_partition_ready_v1(%s::bigint[], %s::text, %s::bigint, %s::integer, %s::integer)
 """
 MESSAGE_CLAIM = """
-SELECT job, partition_id, verdict, due_us, leased, visible_end, batch_end, partition_uid::text,
+SELECT job, partition_id, verdict, due_us, leased, last_offset, batch_end, partition_uid::text,
        partition_name, queue_id, queue_name, attempt, base_offset, created_us, frames, flags
   FROM queen_message_claim_v1(
        %b::text[], %s::integer[], %s::integer[], %s::uuid[], %s::integer[], %s::boolean[],
@@ -165,7 +165,7 @@ class ClaimRow(NamedTuple):
     verdict: str
     due_us: int | None
     leased: bool | None
-    visible_end: int | None
+    last_offset: int | None
     batch_end: int | None
     partition_uid: str | None
     partition_name: str | None
