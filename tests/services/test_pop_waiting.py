@@ -465,7 +465,6 @@ async def test_a_deferred_message_wakes_a_pop_when_it_is_due(here, fresh_queue):
     assert 0.9 < time.monotonic() - began < 2.0
 
 
-@pytest.mark.xfail(strict=True, reason="a claim tells of visible messages only what is left")
 @pytest.mark.parametrize("auto_ack", [True, False])
 async def test_a_deferred_message_behind_a_batch_wakes_a_pop_when_it_is_due(
     here, db, fresh_queue, auto_ack
@@ -491,7 +490,6 @@ async def test_a_deferred_message_behind_a_batch_wakes_a_pop_when_it_is_due(
     assert await within(second, BELL_S) == ["second"]
 
 
-@pytest.mark.xfail(strict=True, reason="what sleeps in a ring does not hear of a configuration")
 @pytest.mark.parametrize("how", ["parked", "immediate"])
 async def test_a_deferral_that_is_configured_away_defers_nothing_any_more(
     floored, db, fresh_queue, how
