@@ -165,7 +165,7 @@ EACH_ASKS = pytest.mark.xfail(strict=True, reason="each of them asks the databas
         "group",
         "partition",
         pytest.param("unborn", marks=EACH_ASKS),
-        pytest.param("discovery", marks=EACH_ASKS),
+        "discovery",
     ],
 )
 async def test_2000_idle_pops_cost_two_database_calls_a_second_at_most(
@@ -190,7 +190,8 @@ async def test_2000_idle_pops_cost_two_database_calls_a_second_at_most(
         after = await calls(client)
         spent = sum(after.values()) - sum(before.values())
         assert spent / IDLE_S <= CALLS_PER_S_MAX, (before, after)
-        assert ran.total() / IDLE_S <= CALLS_PER_S_MAX + 1, ran
+        # A discovery asks twice a second which queues there are, whoever waits.
+        assert ran.total() / IDLE_S <= 2 * CALLS_PER_S_MAX, ran
 
 
 async def test_a_parked_pop_takes_less_than_20_kib(herd_broker, client, fresh_queue):

@@ -530,7 +530,6 @@ async def test_many_pops_of_a_quiet_queue_share_their_probes(here, fresh_queue):
     assert here.broker.counters.probe_calls - before <= 3
 
 
-@pytest.mark.xfail(strict=True, reason="every pop makes the queue and registers the group itself")
 async def test_many_pops_at_first_contact_make_the_queue_and_the_group_once(
     here, fresh_queue, monkeypatch
 ):
