@@ -224,7 +224,9 @@ class Raw:
         body = b""
         if method != "HEAD" and status not in (204, 304):
             body = b"".join(self.body(file, headers))
-        if headers.get("connection", "").lower() == "close":
+        if headers.get("connection", "").lower() == "close" or (
+            body and not headers.keys() & {"content-length", "transfer-encoding"}
+        ):
             self.close()
         return status, headers, body
 
@@ -235,8 +237,10 @@ class Raw:
                 yield file.read(size)
                 file.readline()
             file.readline()
-        else:
+        elif "content-length" in headers:
             yield file.read(int(headers["content-length"]))
+        else:
+            yield file.read()
 
     def close(self) -> None:
         if self.socket is not None:
@@ -446,9 +450,9 @@ def test_no_request_however_malformed_gets_a_server_error_or_a_body_that_is_not_
         told = f"request {n}: {method} {target[:300]!r} {headers} {body[:300]!r}"
         try:
             status, answered, text = raw.ask(method, target, body, headers)
-            if status == 400 and answered.get("content-type", "").startswith("text/plain"):
-                # The HTTP server itself refuses a request line it cannot read.
-                assert b"nvalid" in text or b"ad " in text, text
+            if status == 400 and "json" not in answered.get("content-type", ""):
+                # The HTTP server itself refuses a request that it cannot read.
+                assert text == b"" or b"nvalid" in text or b"Bad " in text, text
                 continue
             check_answer(method, status, answered, text)
         except Exception as error:
