@@ -139,7 +139,7 @@ class Acks:
                 sheet.rest.extend(nos)
                 continue
             broker.registry.ended(lease_id, batch.partition_uid)
-            broker.announce.completed(batch.queue_id, batch.group, [batch.partition_id])
+            broker.announce.completed(batch.queue_id, batch.group, batch.partition_id, lease_id)
             broker.tally.of(batch.queue_id).ack_success += len(nos)
             for no in nos:
                 sheet.outcomes[no] = AckOutcome(

@@ -43,7 +43,7 @@ class Entry:
     somebody was looking, whose report of a lease is old news then.
     """
 
-    __slots__ = ("epoch", "freed", "more", "nap", "state")
+    __slots__ = ("epoch", "freed", "lease", "more", "nap", "state")
 
     def __init__(self, epoch: int) -> None:
         self.state = READY
@@ -51,6 +51,7 @@ class Entry:
         self.nap = 0
         self.more = False
         self.freed = False
+        self.lease = ""
 
 
 class Ring:
@@ -148,14 +149,19 @@ class Ring:
         entry.freed = True
         return False
 
-    def finished(self, partition_id: int) -> None:
-        """A batch of ours was completed: ready again if it left more, or was marked since."""
+    def finished(self, partition_id: int, lease: str = "") -> None:
+        """A batch of ours was completed: ready again if it left more, or was marked since.
+
+        The news of an older lease may come behind a newer claim, and ends nothing then.
+        """
         entry = self._entries.get(partition_id)
         if entry is None:
             return
         if entry.state != ASLEEP:
             entry.epoch = next(self._epochs)
             entry.freed = True
+        elif entry.lease != lease:
+            return
         elif entry.more:
             self._rise(partition_id, entry)
         else:
@@ -203,7 +209,7 @@ class Ring:
         else:
             self._rise(candidate.partition_id, entry)
 
-    def took(self, candidate: Candidate, *, more: bool, committed: bool) -> None:
+    def took(self, candidate: Candidate, *, more: bool, committed: bool, lease: str = "") -> None:
         """Claimed. Under a lease it sleeps until released; else it may go on at once."""
         entry = self._entries.get(candidate.partition_id)
         if entry is None:
@@ -211,7 +217,9 @@ class Ring:
         more = more or entry.epoch != candidate.epoch
         if entry.state != OUT:  # two pops had named it, and the other one has reported
             entry.more = entry.more or more
+            entry.lease = lease
         elif not committed:
+            entry.lease = lease
             self._sleep(candidate.partition_id, entry, LEASED_RECHECK_S)
             entry.more = more
         elif more:

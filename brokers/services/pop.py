@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from brokers import frames
 from brokers.domain import PopRequest, PopResult
+from brokers.errors import Refusal
 from brokers.flow.gates import Seat
 from brokers.flow.ready import Candidate, Ring
 from brokers.flow.registry import HandedOut
@@ -33,14 +34,17 @@ SPARE_CANDIDATES = 3
 CLAIMS_PER_LOOK = 8
 HOLD_STEP_S = 0.02
 UNPLACED_RECHECK_S = 1.0
+SEATS_TAKEN = "too many pops wait here already"
 
 
 async def pop(broker: "Broker", request: PopRequest) -> PopResult:
     """Claim up to `batch` messages, waiting up to `timeout_s` for the first if asked to.
 
-    A parked pop holds a seat and nothing else. A cancelled pop frees its seat, and what was
-    being claimed for it is handed back.
+    A parked pop holds a seat and nothing else; when all seats are taken it is refused. A
+    cancelled pop frees its seat, and what was being claimed for it is handed back.
     """
+    if len(broker.gates) >= broker.config.pop.seats_max:
+        raise Refusal(SEATS_TAKEN, code="rate_limited", retry_after_s=1)
     broker.counters.pop_requests += 1
     deadline = time.monotonic() + (request.timeout_s if request.wait else 0.0)
     visit = Visit(broker, request, deadline)
@@ -106,15 +110,9 @@ class Visit:
             self.patience_s = UNPLACED_RECHECK_S
             return result
         self._rings = [broker.announce.rings.ring(queue.id, request.group) for queue in queues]
-        partition_id = await self._named_partition(queues)
+        partition_id = await self._named_partition(queues, seat)
         if partition_id == 0:
-            assert request.partition is not None
-            broker.gates.place_unborn(seat, queues[0].id, request.partition)
-            self.patience_s = UNPLACED_RECHECK_S
-            # Seated first, then asked once more: a birth in between is not missed.
-            partition_id = await self._named_partition(queues)
-            if partition_id == 0:
-                return result
+            return result
         seat.partition_id = partition_id
         broker.gates.place(seat, [(queue.id, request.group) for queue in queues])
         if request.queue is None:
@@ -183,21 +181,24 @@ class Visit:
                 stored = policy
         return stored
 
-    async def _named_partition(self, queues: list[QueueRow]) -> int | None:
-        """None: any partition; 0: the named one does not exist yet."""
-        request = self._request
+    async def _named_partition(self, queues: list[QueueRow], seat: Seat) -> int | None:
+        """None: any partition; 0: the named one does not exist yet, and the seat hears of it."""
+        request, broker = self._request, self._broker
         if request.partition is None:
             return None
-        assert request.queue is not None
-        row = self._broker.directory.partitions.get(
-            (request.tenant, request.queue, request.partition)
+        key = (queues[0].id, request.partition)
+        found = broker.directory.partition_ids.get(key)
+        if found is not None:
+            return found
+        # Seated before it is asked: a birth in between rings, or the floor finds it.
+        broker.gates.place_unborn(seat, *key)
+        born = await broker.lookups.run(
+            ("partition", *key), lambda: calls.partition_find(broker.store.fetch, [key])
         )
-        if row is not None and row.queue_id == queues[0].id:
-            return row.id
-        found = await calls.partition_find(
-            self._broker.store.fetch, queues[0].id, request.partition
-        )
-        return found or 0
+        if key not in born:
+            return 0
+        broker.directory.partition_ids.put(key, born[key])
+        return born[key]
 
     # Claiming
 
@@ -260,7 +261,7 @@ class Visit:
                 untouched.append((ring, candidate))
             elif row.verdict == "took":
                 more = (row.last_offset or 0) > (row.batch_end or 0)
-                ring.took(candidate, more=more, committed=request.auto_ack)
+                ring.took(candidate, more=more, committed=request.auto_ack, lease=job.lease_id)
             elif row.verdict == "empty":
                 ring.empty(candidate)
             elif row.verdict == "until":
@@ -275,11 +276,12 @@ class Visit:
                 untouched.append((ring, candidate))
         for ring, candidate in reversed(untouched):
             ring.put_back([candidate])
-        self._registered_again = unregistered
-        if unregistered:
-            await self._register_again()
+        # Delivered before anything is awaited: what is claimed must not get lost on the way.
         if took:
             self._deliver(job, took, result)
+        self._registered_again = unregistered
+        if unregistered and not took:
+            await self._register_again()
         return bool(took)
 
     async def _claim_named(self, partition_id: int, knobs: Knobs, result: PopResult) -> None:
@@ -299,9 +301,9 @@ class Visit:
     def _forget_named_partition(self) -> None:
         request = self._request
         if request.queue is not None and request.partition is not None:
-            self._broker.directory.forget_partition(
-                request.tenant, request.queue, request.partition
-            )
+            for ring in self._rings:
+                self._broker.directory.partition_ids.forget((ring.queue_id, request.partition))
+            self._broker.directory.forget_queue(request.tenant, request.queue)
             self.patience_s = HOLD_STEP_S
 
     def _job(self, candidates: list[int], knobs: Knobs) -> ClaimJob:

@@ -31,7 +31,9 @@ PARTITION_ENSURE = """
 SELECT pair_no, queue_id, config_version, encryption_enabled, partition_id, partition_uid::text
   FROM queen_partition_ensure_v1(%s::uuid, %b::text[], %b::text[])
 """
-PARTITION_FIND = "SELECT queen_partition_find_v1(%s::bigint, %s::text)"
+PARTITION_FIND = """
+SELECT name_no, partition_id FROM queen_partition_find_v1(%s::bigint[], %b::text[])
+"""
 MESSAGE_PUSH = """
 SELECT group_no, verdict, duplicate_positions, duplicate_ids::text[]
   FROM queen_message_push_v1(
@@ -256,9 +258,14 @@ async def queue_discover(fetch: Fetch, tenant: UUID, namespace: str, task: str) 
     return [QueueRow(*row) for row in await fetch(QUEUE_DISCOVER, (str(tenant), namespace, task))]
 
 
-async def partition_find(fetch: Fetch, queue_id: int, name: str) -> int | None:
-    [[partition_id]] = await fetch(PARTITION_FIND, (queue_id, name))
-    return partition_id
+async def partition_find(
+    fetch: Fetch, names: Sequence[tuple[int, str]]
+) -> dict[tuple[int, str], int]:
+    """The ids of those (queue id, partition name) pairs that exist."""
+    rows = await fetch(
+        PARTITION_FIND, (array(queue_id for queue_id, _ in names), [name for _, name in names])
+    )
+    return {names[no - 1]: partition_id for no, partition_id in rows}
 
 
 async def partition_ensure(

@@ -155,19 +155,7 @@ async def test_a_push_to_ten_partitions_serves_ten_of_2000_and_disturbs_few_othe
         assert spent <= 2 * len(names), spent
 
 
-EACH_ASKS = pytest.mark.xfail(strict=True, reason="each of them asks the database every second")
-
-
-@pytest.mark.parametrize(
-    "scope",
-    [
-        "queue",
-        "group",
-        "partition",
-        pytest.param("unborn", marks=EACH_ASKS),
-        "discovery",
-    ],
-)
+@pytest.mark.parametrize("scope", ["queue", "group", "partition", "unborn", "discovery"])
 async def test_2000_idle_pops_cost_two_database_calls_a_second_at_most(
     herd_broker, client, db, fresh_queue, scope
 ):
