@@ -36,12 +36,15 @@ LONG_EVERY = 10
 ROWS_MAX = 10_000
 RINGS_PER_CALL = 500
 NAMES_MAX = 5000
+# Consumers that keep up find their ring empty at every pop: they share looks.
+PROBE_EVERY_S = 0.02
 RESEED_WINDOW_MIN_S = 120.0
 
 
 class Floor:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
+        self._later: set[asyncio.Task[None]] = set()
         self.prober: Coalescer[tuple[Ring, datetime | None], bool] = Coalescer(
             "probe", self._probe, weight_max=RINGS_PER_CALL
         )
@@ -53,6 +56,33 @@ class Floor:
         """
         full = full or (ring.cut_short and not ring.ready_count)
         return await self.prober.ask((ring, None if full else self._since(ring)))
+
+    async def look_soon(self, ring: Ring) -> bool:
+        """As `look`, for a pop that can wait: a ring that was looked at a moment ago is looked
+        at again a moment later, for everyone who asked meanwhile, and what is found then rings.
+        """
+        now = time.monotonic()
+        wait_s = ring.probed_at + PROBE_EVERY_S - now
+        if wait_s <= 0:
+            ring.probed_at = now
+            return await self.look(ring)
+        if not ring.probe_due:
+            ring.probe_due = True
+            asyncio.get_running_loop().call_later(wait_s, self._look_later, ring)
+        return True
+
+    def _look_later(self, ring: Ring) -> None:
+        ring.probe_due = False
+        ring.probed_at = time.monotonic()
+        task = asyncio.create_task(self._look_quietly(ring), name="probe soon")
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+    async def _look_quietly(self, ring: Ring) -> None:
+        try:
+            await self.look(ring)
+        except StoreError as error:
+            log.debug("probe: %s", error.text)
 
     async def run(self) -> None:
         """The floor of all gates, for ever."""

@@ -72,6 +72,9 @@ class Ring:
         self.windowed_at = self.used_at
         self.full_at = self.used_at
         self.cut_short = False
+        # When pops that can wait last had it looked at, and whether they have it again soon.
+        self.probed_at = 0.0
+        self.probe_due = False
         # Moves of the wake version that this broker itself made and the floor has not seen,
         # and moves that the floor saw and nobody here had told of: until when they may still
         # turn out to be our own.

@@ -84,6 +84,8 @@ class Visit:
         self._rings: list[Ring] = []
         self._registered_again = False
         self._asked = False
+        # Whether an answer of the database may come a moment later, by a bell.
+        self._patient = request.wait
         self._queue_gone = False
         self._looked_anew = False
         # How long to park before looking again without a bell.
@@ -234,7 +236,10 @@ class Visit:
     async def _probe(self) -> bool:
         """Ask the database for all rings; False when a queue is gone (look again, anew)."""
         floor = self._broker.floor
-        return all(await asyncio.gather(*(floor.look(ring) for ring in self._rings)))
+        look = floor.look_soon if self._patient else floor.look
+        if len(self._rings) == 1:
+            return await look(self._rings[0])
+        return all(await asyncio.gather(*(look(ring) for ring in self._rings)))
 
     async def _claim(
         self, checked: list[tuple[Ring, Candidate]], knobs: Knobs, result: PopResult
@@ -352,7 +357,7 @@ class Visit:
             self._holding_until = min(now + hold_s, self._deadline - HOLD_STEP_S)
         if now >= self._holding_until:
             self._holding_until = None
-            self._asked = False
+            self._asked = self._patient = False
             return False
         self.patience_s = max(min(self._holding_until - now, hold_s / 4), 0.001)
         return True
