@@ -27,7 +27,9 @@ from brokers.flow.announce import Announcer
 from brokers.flow.claims import Claims
 from brokers.flow.floor import Floor
 from brokers.flow.gates import Gates
+from brokers.flow.kv import Kv
 from brokers.flow.registry import Registry
+from brokers.flow.switches import Switches
 from brokers.flow.tally import COLUMNS, Tally
 from brokers.message_ids import Minter
 from brokers.store import calls, install
@@ -97,6 +99,8 @@ class Broker:
         name = f"queen {config.server.server_id}"[:60]
         self._pool = Pool(config.postgres, size=config.postgres.pool_size, name=name)
         self.store = Store(self._pool)
+        self.switches = Switches(self.store.fetch)
+        self.kv = Kv(config, name=f"{name} kv")
         push_lanes = [Lane(config.postgres, name=f"{name} push") for _ in range(1 + BUSY_LANES)]
         self.claim_lane = Lane(config.postgres, name=f"{name} pop")
         self.ack_lane = Lane(config.postgres, name=f"{name} ack")
@@ -135,6 +139,7 @@ class Broker:
         """Return at once; the database is found, and its schema applied, in the background."""
         self._loop = asyncio.get_running_loop()
         await self._pool.open()
+        await self.kv.open()
         self._collector = metrics.register(self)
         for name, work in (
             ("push combiner", self.push_combiner.run()),
@@ -142,6 +147,7 @@ class Broker:
             ("housekeeping", self._keep_house()),
             ("statistics", self._write_statistics()),
             ("floor", self.floor.run()),
+            ("switches", self.switches.run()),
             ("loop lag", self._measure_lag()),
         ):
             self._tasks.append(asyncio.create_task(work, name=name))
@@ -161,6 +167,7 @@ class Broker:
         await self.claims.stop()
         await self.acks.coalescer.stop()
         await self.floor.prober.stop()
+        await self.kv.stop()
         self.announce.rings.alarm.close()
         for lane in self._lanes:
             await lane.close()
@@ -186,6 +193,7 @@ class Broker:
             try:
                 if not schema_applied:
                     await self._apply_schema()
+                    await self.switches.refresh()
                     schema_applied = True
                 await self.store.ping()
             except install.SchemaMismatch as error:
@@ -216,7 +224,7 @@ class Broker:
         if ready != self.ready:
             log.info("database %s", "connected" if ready else "lost")
         self.ready = ready
-        self._pool.away = not ready
+        self._pool.away = self.kv.pool.away = not ready
 
     async def _keep_house(self) -> None:
         """Bounded steps behind the traffic: expired transaction slots, deleted queues' rows."""

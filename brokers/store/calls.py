@@ -69,13 +69,16 @@ SELECT ring_no, partition_id, due_us, leased, wake_version, looked_at, truncated
 """
 TRANSACTION_COMMIT = """
 SELECT kind, no, outcome, duplicate_positions, duplicate_ids::text[], lease_released,
-       dead_lettered, queue_id, partition_id
+       dead_lettered, queue_id, partition_id, key, value, version, expires_at, updated_at
   FROM queen_transaction_commit_v1(
        %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::text[],
        %b::bytea[], %s::uuid[], %s::uuid[], %s::integer,
        %s::uuid, %s::uuid[], %b::text[], %s::uuid[], %b::text[], %s::smallint[], %b::text[],
-       %s::uuid[], %s::boolean)
+       %s::uuid[], %s::boolean,
+       %s::uuid[], %s::smallint[], %b::text[], %b::text[], %b::bytea[], %s::bigint[],
+       %s::bigint[], %s::numeric[], %s::numeric[], %s::numeric[], %s::boolean[], %s::bigint)
 """
+NO_KV = (None,) * 11
 LEASE_EXTEND = """
 SELECT renewed, expires_at
   FROM queen_lease_extend_v1(%s::uuid, %s::uuid, %s::bigint, %s::bigint[])
@@ -236,6 +239,11 @@ class CommitRow(NamedTuple):
     dead_lettered: bool | None
     queue_id: int | None
     partition_id: int | None
+    key: str | None
+    value: bytes | None
+    version: int | None
+    expires_at: datetime | None
+    updated_at: datetime | None
 
 
 def array(values: Iterable[object]) -> str:
@@ -423,7 +431,10 @@ async def transaction_commit(
     required_leases: Sequence[str],
     mentions_lease: bool,
     wait_ms: int,
+    kv: Sequence[Any] = NO_KV,
+    kv_bytes_max: int = 0,
 ) -> list[CommitRow]:
+    """`kv` is the rider's operations as kv_calls.apply_columns() makes them."""
     rows = await fetch(
         TRANSACTION_COMMIT,
         (
@@ -432,6 +443,8 @@ async def transaction_commit(
             *_ack_columns(acks),
             array(required_leases),
             mentions_lease,
+            *kv,
+            kv_bytes_max,
         ),
     )
     return [CommitRow(*row) for row in rows]
