@@ -202,17 +202,19 @@ class OperationResult(NamedTuple):
     duplicate: bool = False
     error: str | None = None
     dlq: bool = False
+    kv: KvResult | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionResult:
-    """`reason` and `error` are set on a rollback, and `results` is empty then."""
+    """`reason` and `error` are set on a rollback, and `results` is empty then.
+
+    `lost` is the required key/value operation that made it, its `no` in the flat order.
+    """
 
     transaction_id: str
     success: bool
     results: list[OperationResult]
     reason: str | None = None
     error: str | None = None
-    # Behind the results in the flat order; `lost` counts in it too.
-    kv: list[KvResult] = field(default_factory=list)
     lost: KvLost | None = None

@@ -32,7 +32,7 @@ from brokers.flow.registry import Registry
 from brokers.flow.switches import Switches
 from brokers.flow.tally import COLUMNS, Tally
 from brokers.message_ids import Minter
-from brokers.store import calls, install
+from brokers.store import calls, chore_calls, install
 from brokers.store.combine import BUSY_LANES, PushCombiner
 from brokers.store.directory import Directory
 from brokers.store.pool import Lane, Pool
@@ -252,21 +252,23 @@ class Broker:
             for queue_id, counts in sorted(taken.items())
         ]
         try:
-            await calls.queue_counter_add(self.store.fetch, self.config.server.server_id, rows)
+            await chore_calls.queue_counter_add(
+                self.store.fetch, self.config.server.server_id, rows
+            )
         except StoreError as error:
             log.info("statistics: %s", error.text)
             self.tally.give_back(taken)
 
     async def _clear_slots(self) -> None:
         async with self.admission.slot("maint"):
-            await calls.txn_slot_clear(
+            await chore_calls.txn_slot_clear(
                 self.store.fetch, longest_s=self.config.jobs.txn_floor_s, rows_max=TXN_ROWS
             )
 
     async def _reclaim(self) -> None:
         for _ in range(HOUSEKEEPING_STEPS_MAX):
             async with self.admission.slot("maint"):
-                removed = await calls.queue_reclaim(self.store.fetch, rows_max=RECLAIM_ROWS)
+                removed = await chore_calls.queue_reclaim(self.store.fetch, rows_max=RECLAIM_ROWS)
             if not removed:
                 return
 

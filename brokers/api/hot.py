@@ -38,6 +38,7 @@ POP_TIMEOUT_MAX_MS = 600_000
 LEASE_MAX_S = 31_536_000
 SUBSCRIPTION_TEXT_MAX = 64
 HEALTH_TIMEOUT_S = 5.0
+REFUSED_BUNDLE = ("payload_too_large",)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -178,20 +179,7 @@ async def transaction(call: Call) -> Reply:
         parsed = await payloads.parsed(payloads.transaction, call.body)
         kv = kv_payloads.rider(parsed.kv, call.broker.config.kv)
     except RequestError as error:
-        # Refused before any storage, in the envelope that a transaction's caller reads.
-        if error.code == "payload_too_large":
-            return Reply(200, render.refused_transaction("payload_too_large", error.text))
-        told = error_text(error)
-        error.body = {
-            "transactionId": str(uuid4()),
-            "success": False,
-            "reason": "bad_request",
-            "error": told,
-            "results": [],
-        }
-        if told != error.text:
-            error.body["detail"] = error.text
-        raise
+        return _refused_transaction(error)
     request = TransactionRequest(
         tenant=call.tenant,
         operations=parsed.operations,
@@ -201,6 +189,24 @@ async def transaction(call: Call) -> Reply:
         kv=kv,
     )
     return Reply(200, render.transaction(await transaction_service.commit(call.broker, request)))
+
+
+def _refused_transaction(error: RequestError) -> Reply:
+    """Refused before any storage, in the envelope that a transaction's caller reads. A bundle
+    that could be read but asks for too much is answered like a rollback."""
+    if error.code in REFUSED_BUNDLE:
+        return Reply(200, render.refused_transaction(error.code, error.text))
+    told = error_text(error)
+    error.body = {
+        "transactionId": str(uuid4()),
+        "success": False,
+        "reason": "bad_request",
+        "error": told,
+        "results": [],
+    }
+    if told != error.text:
+        error.body["detail"] = error.text
+    raise error
 
 
 # Health: answered here and never behind a thread pool, so that it tells of the loop.

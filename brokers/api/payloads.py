@@ -195,8 +195,9 @@ def lease_seconds(body: bytes) -> int:
 def transaction(body: bytes) -> Transaction:
     parsed = decode(json_text(body), _transaction.decode, TransactionBody)
     kv = bytes(parsed.kv)
+    has_kv = _has_elements("kv", kv)
     _refuse_rider("timers", bytes(parsed.timers))
-    if not (parsed.operations or _has_elements("kv", kv)):
+    if not (parsed.operations or has_kv):
         raise RequestError("bad body: operations must not be empty", code="bad_body")
     leases = parsed.required_leases or []
     for index, lease_id in enumerate(leases):

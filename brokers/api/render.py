@@ -103,11 +103,8 @@ def transaction(result: TransactionResult) -> bytes:
     start = head.encode()
     if result.lost is not None:
         start += b"," + render_kv.lost_fields(result.lost)
-    parts = [_operation(index, one).encode() for index, one in enumerate(result.results)]
-    # The riders follow in the flat order.
-    for one in result.kv:
-        parts.append(render_kv.element(len(parts), one, b',"type":"kv","success":true'))
-    return start + b',"results":[' + b",".join(parts) + b"]}"
+    parts = ",".join([_operation(index, one) for index, one in enumerate(result.results)])
+    return start + f',"results":[{parts}]}}'.encode()
 
 
 def refused_transaction(reason: str, error: str) -> bytes:
@@ -120,6 +117,8 @@ def refused_transaction(reason: str, error: str) -> bytes:
 
 
 def _operation(index: int, one: OperationResult) -> str:
+    if one.kv is not None:
+        return render_kv.element(index, one.kv, b',"type":"kv","success":true').decode()
     head = (
         f'{{"index":{index},"type":"{one.type}","success":{_boolean(one.success)},'
         f'"transactionId":{encode_basestring(one.transaction_id)}'

@@ -77,7 +77,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
         broker.counters.transactions += 1
         broker.kv.counters.count("transaction", kv)
         return TransactionResult(
-            transaction_id=transaction_id, success=True, results=plan.results(rows), kv=kv
+            transaction_id=transaction_id, success=True, results=plan.results(rows, kv)
         )
     return _failure(transaction_id, "db_error", QUEUE_CHANGING)
 
@@ -161,7 +161,19 @@ class Plan:
     def kv_results(self, rows: list[CommitRow]) -> list[KvResult] | KvLost:
         """One result a key/value operation, or the one that was required and did not apply:
         its index counts in the flat order, behind the pushes and acks."""
-        kv_rows = [KvRow(row.no, row.outcome, *row[-5:]) for row in rows if row.kind == "kv"]
+        kv_rows = [
+            KvRow(
+                row.no,
+                row.outcome,
+                row.key,
+                row.value,
+                row.version,
+                row.expires_at,
+                row.updated_at,
+            )
+            for row in rows
+            if row.kind == "kv"
+        ]
         found = kv_calls.results(self._request.kv, kv_rows)
         if isinstance(found, KvLost):
             return found._replace(no=len(self._request.operations) + found.no)
@@ -188,7 +200,7 @@ class Plan:
         for queue_id in {row.queue_id for row in rows if row.queue_id is not None}:
             self._broker.tally.of(queue_id).transactions += 1
 
-    def results(self, rows: list[CommitRow]) -> list[OperationResult]:
+    def results(self, rows: list[CommitRow], kv: list[KvResult]) -> list[OperationResult]:
         """One result an operation, in the flat order of the request."""
         originals: dict[int, str] = {}
         groups = list(self._places.values())
@@ -222,6 +234,7 @@ class Plan:
                         "ack", True, operation.transaction_id, dlq=bool(acked[no].dead_lettered)
                     )
                 )
+        results += [OperationResult("kv", True, "", kv=one) for one in kv]
         return results
 
     def ack_text(self, detail: str) -> str:

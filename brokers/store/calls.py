@@ -84,9 +84,6 @@ SELECT renewed, expires_at
   FROM queen_lease_extend_v1(%s::uuid, %s::uuid, %s::bigint, %s::bigint[])
 """
 LEASE_RELEASE = "SELECT queen_lease_release_v1(%s::uuid, %s::bigint[], %s::text)"
-QUEUE_COUNTER_ADD = "SELECT queen_queue_counter_add_v1(%s::text, %s::bigint[], %s::bigint[])"
-TXN_SLOT_CLEAR = "SELECT queen_txn_slot_clear_v1(%s::bigint, %s::integer)"
-QUEUE_RECLAIM = "SELECT queen_queue_reclaim_v1(%s::integer)"
 
 
 class QueueRow(NamedTuple):
@@ -475,28 +472,3 @@ async def lease_release(
 ) -> int:
     [[count]] = await fetch(LEASE_RELEASE, (lease_id, array(partition_ids), group))
     return count
-
-
-async def txn_slot_clear(fetch: Fetch, *, longest_s: int, rows_max: int) -> int:
-    [[cleared]] = await fetch(TXN_SLOT_CLEAR, (longest_s, rows_max))
-    return cleared
-
-
-async def queue_reclaim(fetch: Fetch, *, rows_max: int) -> int:
-    """Rows removed by one bounded step behind deleted queues."""
-    [[removed]] = await fetch(QUEUE_RECLAIM, (rows_max,))
-    return removed
-
-
-async def queue_counter_add(
-    fetch: Fetch, server_id: str, counts: Sequence[tuple[int, Sequence[int]]]
-) -> None:
-    """Add (queue id, the ten counts in the columns' order) to the present minute."""
-    await fetch(
-        QUEUE_COUNTER_ADD,
-        (
-            server_id,
-            array(queue_id for queue_id, _ in counts),
-            array(one for _, numbers in counts for one in numbers),
-        ),
-    )

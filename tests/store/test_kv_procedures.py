@@ -15,9 +15,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from brokers.domain import DEFAULT_TENANT, KvLost, KvOperation, KvResult
+from brokers.domain import KvLost, KvOperation, KvResult
 from brokers.store import kv_calls
 from tests.store.calling import call, waits_for_lock
+from tests.store.kv_calling import apply, run
 
 WORKERS = 16
 WAIT_MS = 20_000
@@ -51,28 +52,6 @@ def get(ns: str, key: str) -> KvOperation:
 
 def prefix(ns: str, key: str, **more: Any) -> KvOperation:
     return KvOperation(op="getPrefix", namespace=ns, key=key, **more)
-
-
-def apply(connection, *operations: KvOperation, wait_ms: int = WAIT_MS, bytes_max: int = 10**9):
-    rows = call(
-        connection,
-        fetchless,
-        [(DEFAULT_TENANT, one) for one in operations],
-        wait_ms=wait_ms,
-        bytes_max=bytes_max,
-    )
-    return kv_calls.results(operations, rows)
-
-
-async def fetchless(fetch, asked, *, wait_ms, bytes_max):
-    async def plain(statement: str, parameters: Any, *, timeout_s: float) -> list[Any]:
-        return await fetch(statement, parameters)
-
-    if any(one.op in kv_calls.WRITES for _, one in asked):
-        return await kv_calls.kv_apply(
-            plain, asked, bytes_max=bytes_max, wait_ms=wait_ms, timeout_s=1
-        )
-    return await kv_calls.kv_read(plain, asked, bytes_max=bytes_max, timeout_s=1)
 
 
 def one(connection, operation: KvOperation, **more: Any) -> KvResult:
@@ -280,7 +259,7 @@ def test_an_entry_that_expired_while_its_lock_was_waited_for_is_gone(db, ns, sec
         assert waiting.result(10).applied
 
 
-def test_a_waiting_creation_sees_the_row_that_came_first_and_one_that_was_rolled_back_does_not_count(
+def test_a_creation_waits_for_one_that_may_still_be_rolled_back(
     db, ns, second_connection, eventually, database
 ):
     for ending, applied in (("commit", False), ("rollback", True)):
@@ -383,6 +362,6 @@ def test_namespaces_are_listed_with_their_keys(db, ns):
     tenant = uuid.uuid4()
     for name, key in itertools.product(("b", "a"), ("x", "y")):
         kv = put(name, key)
-        call(db, fetchless, [(tenant, kv)], wait_ms=1000, bytes_max=1)
+        call(db, run, [(tenant, kv)], wait_ms=1000, bytes_max=1)
     listed = call(db, kv_calls.kv_namespace_list, tenant, namespaces_max=10)
     assert listed == [("a", 2), ("b", 2)]
