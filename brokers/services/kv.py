@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from brokers.domain import KvLost, KvOperation, KvResult
-from brokers.errors import Permanent, Refusal, StoreError
+from brokers.errors import Permanent, Refusal, RequestError, StoreError
 from brokers.flow.kv import RETRY_AFTER_S
 from brokers.store import kv_calls
 from brokers.store.kv_calls import WRITES, ListedEntry, Pruned
@@ -58,7 +58,7 @@ async def apply(
 def refuse_rider_when_paused(broker: "Broker") -> None:
     """In a transaction the pause is final: the bundle's other parts need not wait for it."""
     if not broker.switches.kv_enabled:
-        raise Refusal(DISABLED, retry_after_s=DISABLED_RETRY_AFTER_S, code="kv_refused")
+        raise RequestError(DISABLED, code="kv_refused")
 
 
 async def namespaces(broker: "Broker", tenant: UUID) -> list[tuple[str, int]]:

@@ -291,6 +291,26 @@ def test_a_shared_call_does_not_wait_for_what_others_hold(db, ns, second_connect
     assert one(db, put(ns, "coming"), wait_ms=0).applied
 
 
+def test_a_fenced_write_never_overwrites_what_it_has_not_seen(database, db, ns):
+    """Writers that read and write with expect, while others delete and create in one call."""
+    apply(db, put(ns, "k", b"0"))
+
+    def work(connection, number):
+        done = 0
+        while done < 20:
+            entry = one(connection, get(ns, "k")).entry
+            if number < 3:
+                again = absent(ns, "k", entry.value)
+                apply(connection, delete(ns, "k", expect=entry.version), again)
+                done += 1
+                continue
+            value = b"%d" % (int(entry.value) + 1)
+            done += one(connection, put(ns, "k", value, expect=entry.version)).applied
+
+    together(database, work)
+    assert one(db, get(ns, "k")).entry.value == b"%d" % ((WORKERS - 3) * 20)
+
+
 def test_concurrent_increments_lose_nothing(database, db, ns):
     def count(connection, number):
         for _ in range(25):

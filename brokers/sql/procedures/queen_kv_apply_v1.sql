@@ -4,8 +4,9 @@
 -- Reads      queen_kv
 -- Writes     queen_kv
 -- Locks      the keys that are written, in ascending (tenant, ns, key), before anything else
---            is looked at: the entry's row, or for an absent key that may be created a row
---            that holds its place. First of all in the one lock order. With p_wait_ms = 0 what
+--            is looked at: the entry's row, or for an absent key a row that holds its place
+--            (also where nothing would be created: an absence that was judged by must last
+--            until the call is over). First of all in the one lock order. With p_wait_ms = 0 what
 --            others hold is answered `busy`; else waits that long for each, then 55P03.
 -- Cost       three statements a write, one a read, one range a getPrefix
 -- Answers    rows numbered as asked from 1. Reads: as queen_kv_read_v1. A write: one row,
@@ -71,10 +72,8 @@ BEGIN
     PERFORM set_config('lock_timeout', greatest(p_wait_ms, 50)::text, true);
 
     FOR v_op IN
-        SELECT asked.tenant, asked.ns, asked.key,
-               bool_or(asked.op <> 4 AND coalesce(asked.expect, 0) = 0) AS creates
-          FROM unnest(p_tenants, p_ops, p_namespaces, p_keys, p_expects)
-               AS asked(tenant, op, ns, key, expect)
+        SELECT asked.tenant, asked.ns, asked.key
+          FROM unnest(p_tenants, p_ops, p_namespaces, p_keys) AS asked(tenant, op, ns, key)
          WHERE asked.op > 2
          GROUP BY asked.tenant, asked.ns, asked.key
          ORDER BY asked.tenant, asked.ns COLLATE "C", asked.key COLLATE "C"
@@ -100,7 +99,6 @@ BEGIN
                 v_busy := v_busy || concat_ws(chr(30), v_op.tenant, v_op.ns, v_op.key);
                 EXIT;
             END IF;
-            EXIT WHEN NOT v_op.creates;
             INSERT INTO queen_kv (tenant_id, ns, key, value, version)
             VALUES (v_op.tenant, v_op.ns, v_op.key, '', 0)
             ON CONFLICT DO NOTHING;
