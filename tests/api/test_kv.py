@@ -4,8 +4,10 @@ Method: HTTP against a real broker. Bodies that must reach the wire byte for byt
 written by hand.
 """
 
+import concurrent.futures
 import json
 import re
+import threading
 import time
 import uuid
 from urllib.parse import quote
@@ -713,3 +715,22 @@ def test_what_kv_does_is_counted(wire, ns, kv):
         "queen_kv_expiry_lag_seconds",
     ):  # fmt: skip
         assert name in text
+
+
+def test_one_of_sixteen_racers_creates_a_key_at_any_of_two_brokers(client, start_broker, ns):
+    second = start_broker()
+    bases = [str(client.base_url), second.url]
+
+    def race(number: int) -> list[bool]:
+        with WireClient.at(bases[number % 2]) as wire:
+            barrier.wait()
+            applied = []
+            for turn in range(30):
+                [result] = batch(wire, operation(ns, "putIfAbsent", f"k{turn}", value=number))
+                applied.append(result["applied"])
+            return applied
+
+    barrier = threading.Barrier(16)
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        rounds = zip(*pool.map(race, range(16)), strict=True)
+    assert [sum(applied) for applied in rounds] == [1] * 30
