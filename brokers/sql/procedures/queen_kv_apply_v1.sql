@@ -57,7 +57,6 @@ AS $$
 DECLARE
     v_op      record;
     v_entry   queen_kv%ROWTYPE;
-    v_stored  boolean;
     v_live    boolean;
     v_value   bytea;
     v_version bigint;
@@ -180,20 +179,23 @@ BEGIN
             CONTINUE;
         END IF;
 
-        SELECT * INTO v_entry FROM queen_kv entry
-         WHERE entry.tenant_id = v_op.tenant AND entry.ns = v_op.ns AND entry.key = v_op.key;
-        v_stored := FOUND;
-        v_live := v_stored AND v_entry.version > 0
-                  AND (v_entry.expires_at IS NULL OR v_entry.expires_at > v_now);
-        IF v_live THEN
-            value := v_entry.value;
-            version := v_entry.version;
-        END IF;
-        verdict := queen_kv_verdict_v1(
-            v_op.op, v_op.expect, v_op.delta, v_op.least, v_op.most, version, value);
-        IF verdict IS NOT NULL THEN
-            RETURN NEXT;
-            CONTINUE;
+        -- A put that expects nothing need not look.
+        IF v_op.op <> 3 OR v_op.expect IS NOT NULL THEN
+            SELECT * INTO v_entry FROM queen_kv entry
+             WHERE entry.tenant_id = v_op.tenant AND entry.ns = v_op.ns
+               AND entry.key = v_op.key;
+            v_live := FOUND AND v_entry.version > 0
+                      AND (v_entry.expires_at IS NULL OR v_entry.expires_at > v_now);
+            IF v_live THEN
+                value := v_entry.value;
+                version := v_entry.version;
+            END IF;
+            verdict := queen_kv_verdict_v1(
+                v_op.op, v_op.expect, v_op.delta, v_op.least, v_op.most, version, value);
+            IF verdict IS NOT NULL THEN
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
         END IF;
 
         verdict := 'applied';
@@ -225,13 +227,14 @@ BEGIN
             v_expires_at := v_now + make_interval(secs => v_op.ttl);
         END IF;
         expires_at := v_expires_at;
-        IF v_stored THEN
-            UPDATE queen_kv entry
-               SET value = v_value, version = v_version, expires_at = v_expires_at,
-                   updated_at = v_now,
-                   created_at = CASE WHEN v_live THEN entry.created_at ELSE v_now END
-             WHERE entry.tenant_id = v_op.tenant AND entry.ns = v_op.ns AND entry.key = v_op.key;
-        ELSE
+        UPDATE queen_kv entry
+           SET value = v_value, version = v_version, expires_at = v_expires_at,
+               updated_at = v_now,
+               created_at = CASE WHEN entry.version > 0
+                                  AND (entry.expires_at IS NULL OR entry.expires_at > v_now)
+                                 THEN entry.created_at ELSE v_now END
+         WHERE entry.tenant_id = v_op.tenant AND entry.ns = v_op.ns AND entry.key = v_op.key;
+        IF NOT FOUND THEN  -- deleted by this very call
             INSERT INTO queen_kv (tenant_id, ns, key, value, version, expires_at,
                                   created_at, updated_at)
             VALUES (v_op.tenant, v_op.ns, v_op.key, v_value, v_version, v_expires_at,
