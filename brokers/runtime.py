@@ -25,6 +25,7 @@ from brokers.flow.acks import Acks
 from brokers.flow.admission import Admission
 from brokers.flow.announce import Announcer
 from brokers.flow.claims import Claims
+from brokers.flow.coalesce import SingleFlight
 from brokers.flow.floor import Floor
 from brokers.flow.gates import Gates
 from brokers.flow.kv import Kv
@@ -70,8 +71,9 @@ class Store:
 class Queues:
     """What management tells the running broker about queues that it changed."""
 
-    def __init__(self, directory: Directory, gates: Gates) -> None:
+    def __init__(self, directory: Directory, announce: Announcer, gates: Gates) -> None:
         self._directory = directory
+        self._announce = announce
         self._gates = gates
 
     def forget(self, tenant: UUID, queue: str) -> None:
@@ -79,6 +81,7 @@ class Queues:
         known = self._directory.queues.get((tenant, queue))
         self._directory.forget_queue(tenant, queue)
         if known is not None:
+            self._announce.rings.rouse(known.id)
             self._gates.ring_all(lambda key: key[0] == known.id)
 
 
@@ -93,7 +96,7 @@ class Broker:
         self.tally = Tally()
         self.announce = Announcer(self.gates, self.tally)
         self.directory = Directory(ttl_s=config.jobs.cache_refresh_ms / 1000)
-        self.queues = Queues(self.directory, self.gates)
+        self.queues = Queues(self.directory, self.announce, self.gates)
         self.registry = Registry(bytes_max=config.ack.registry_mb * REGISTRY_MB)
         self.loop_lag_ms = 0.0
         name = f"queen {config.server.server_id}"[:60]
@@ -105,6 +108,7 @@ class Broker:
         self.claim_lane = Lane(config.postgres, name=f"{name} pop")
         self.ack_lane = Lane(config.postgres, name=f"{name} ack")
         self._lanes = [*push_lanes, self.claim_lane, self.ack_lane]
+        self.lookups: SingleFlight[Any, Any] = SingleFlight()
         self.claims = Claims(self)
         self.acks = Acks(self)
         self.floor = Floor(self)

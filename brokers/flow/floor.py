@@ -35,6 +35,7 @@ LONG_OVERLAP = timedelta(seconds=35)
 LONG_EVERY = 10
 ROWS_MAX = 10_000
 RINGS_PER_CALL = 500
+NAMES_MAX = 5000
 RESEED_WINDOW_MIN_S = 120.0
 
 
@@ -75,8 +76,10 @@ class Floor:
         for queue_id, group in gates.occupied():
             ring = rings.ring(queue_id, group)
             ring.used_at = now
+        expecting = {queue_id for queue_id, _ in gates.unborn()}
         for ring in rings.all():
-            seated = gates.seated((ring.queue_id, ring.group)) > 0
+            # Those who wait for a partition to be born learn here that its queue is gone.
+            seated = gates.seated((ring.queue_id, ring.group)) > 0 or ring.queue_id in expecting
             if seated and ring.ready_count:
                 # Bells that were lost on the way: their pop was cancelled in mid-claim, or
                 # took another partition.
@@ -88,11 +91,19 @@ class Floor:
                 asked.append((ring, ring.looked_at - timedelta(seconds=window_s)))
             elif seated:
                 asked.append((ring, self._since(ring)))
-        await asyncio.gather(*(self.prober.ask(one) for one in asked))
+        await asyncio.gather(self._look_for_births(), *(self.prober.ask(one) for one in asked))
         rings.sweep(
             hotlist.idle_sweep_ms / 1000,
             lambda ring: gates.seated((ring.queue_id, ring.group)) > 0,
         )
+
+    async def _look_for_births(self) -> None:
+        """One call for all partitions that pops wait for to exist."""
+        names = self._broker.gates.unborn()[:NAMES_MAX]
+        if names:
+            self._broker.counters.probe_calls += 1
+            for queue_id, name in await calls.partition_find(self._broker.store.fetch, names):
+                self._broker.gates.ring_unborn(queue_id, name)
 
     def _since(self, ring: Ring) -> datetime | None:
         """From when on written partitions are compared; None, all of them, the first time."""

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 
 from brokers import frames
 from brokers.domain import PushItem, PushOutcome, PushRequest
+from brokers.errors import Refusal
 from brokers.store.combine import Parcel
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
+
+OVERLOADED = "more messages wait to be stored than this broker may hold"
 
 
 async def push(broker: "Broker", request: PushRequest) -> list[PushOutcome]:
@@ -24,6 +27,8 @@ async def push(broker: "Broker", request: PushRequest) -> list[PushOutcome]:
     for all parcels. A request that is cancelled leaves its parcels in the combiner: they
     may be stored all the same, as with any lost answer.
     """
+    if broker.push_combiner.waiting_bytes > broker.config.push.waiting_bytes_max:
+        raise Refusal(OVERLOADED, code="rate_limited", retry_after_s=1)
     items = request.items
     ids = broker.ids.mint_many(len(items))
     subject = request.producer_sub

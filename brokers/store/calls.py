@@ -31,7 +31,9 @@ PARTITION_ENSURE = """
 SELECT pair_no, queue_id, config_version, encryption_enabled, partition_id, partition_uid::text
   FROM queen_partition_ensure_v1(%s::uuid, %b::text[], %b::text[])
 """
-PARTITION_FIND = "SELECT queen_partition_find_v1(%s::bigint, %s::text)"
+PARTITION_FIND = """
+SELECT name_no, partition_id FROM queen_partition_find_v1(%s::bigint[], %b::text[])
+"""
 MESSAGE_PUSH = """
 SELECT group_no, verdict, duplicate_positions, duplicate_ids::text[]
   FROM queen_message_push_v1(
@@ -47,7 +49,7 @@ SELECT partition_id, queue_id, pending, due_at
   FROM queen_partition_ready_v1(%s::bigint[], %s::text, %s::bigint, %s::integer, %s::integer)
 """
 MESSAGE_CLAIM = """
-SELECT job, partition_id, verdict, due_us, leased, visible_end, batch_end, partition_uid::text,
+SELECT job, partition_id, verdict, due_us, leased, last_offset, batch_end, partition_uid::text,
        partition_name, queue_id, queue_name, attempt, base_offset, created_us, frames, flags
   FROM queen_message_claim_v1(
        %b::text[], %s::integer[], %s::integer[], %s::uuid[], %s::integer[], %s::boolean[],
@@ -165,7 +167,7 @@ class ClaimRow(NamedTuple):
     verdict: str
     due_us: int | None
     leased: bool | None
-    visible_end: int | None
+    last_offset: int | None
     batch_end: int | None
     partition_uid: str | None
     partition_name: str | None
@@ -261,9 +263,14 @@ async def queue_discover(fetch: Fetch, tenant: UUID, namespace: str, task: str) 
     return [QueueRow(*row) for row in await fetch(QUEUE_DISCOVER, (str(tenant), namespace, task))]
 
 
-async def partition_find(fetch: Fetch, queue_id: int, name: str) -> int | None:
-    [[partition_id]] = await fetch(PARTITION_FIND, (queue_id, name))
-    return partition_id
+async def partition_find(
+    fetch: Fetch, names: Sequence[tuple[int, str]]
+) -> dict[tuple[int, str], int]:
+    """The ids of those (queue id, partition name) pairs that exist."""
+    rows = await fetch(
+        PARTITION_FIND, (array(queue_id for queue_id, _ in names), [name for _, name in names])
+    )
+    return {names[no - 1]: partition_id for no, partition_id in rows}
 
 
 async def partition_ensure(

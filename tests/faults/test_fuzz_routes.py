@@ -25,6 +25,7 @@ REQUESTS = 4000
 # Every route that answers JSON, and one that there is not.
 TARGETS = [(route.method, route.template) for route in ROUTES if route.handler != "prometheus"]
 TARGETS.append(("GET", "/api/v1/no/such/route/:queue"))
+TARGETS += 2 * [(method, template) for method, template in TARGETS if method == "POST"]
 NAMED = (":queue", ":partition", ":group", ":name")
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "BREW"]
 PARAMETERS = [
@@ -223,7 +224,9 @@ class Raw:
         body = b""
         if method != "HEAD" and status not in (204, 304):
             body = b"".join(self.body(file, headers))
-        if headers.get("connection", "").lower() == "close":
+        if headers.get("connection", "").lower() == "close" or (
+            body and not headers.keys() & {"content-length", "transfer-encoding"}
+        ):
             self.close()
         return status, headers, body
 
@@ -234,8 +237,10 @@ class Raw:
                 yield file.read(size)
                 file.readline()
             file.readline()
-        else:
+        elif "content-length" in headers:
             yield file.read(int(headers["content-length"]))
+        else:
+            yield file.read()
 
     def close(self) -> None:
         if self.socket is not None:
@@ -485,9 +490,9 @@ def test_no_request_however_malformed_gets_a_server_error_or_a_body_that_is_not_
         told = f"request {n}: {method} {target[:300]!r} {headers} {body[:300]!r}"
         try:
             status, answered, text = raw.ask(method, target, body, headers)
-            if status == 400 and answered.get("content-type", "").startswith("text/plain"):
-                # The HTTP server itself refuses a request line it cannot read.
-                assert b"nvalid" in text or b"ad " in text, text
+            if status == 400 and "json" not in answered.get("content-type", ""):
+                # The HTTP server itself refuses a request that it cannot read.
+                assert text == b"" or b"nvalid" in text or b"Bad " in text, text
                 continue
             check_answer(method, status, answered, text)
         except Exception as error:
@@ -589,6 +594,30 @@ def test_a_configure_with_one_bad_option_writes_nothing_at_all(
 
     assert option in error_of(answer, 400)
     assert wire.get(wire.queue_path(queue)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        b"Content-Length: 4000\r\n\r\n%s",
+        b"Transfer-Encoding: chunked\r\n\r\nfff\r\n%s",
+        b"Transfer-Encoding: chunked\r\n\r\nnot hex\r\n%s\r\n0\r\n\r\n",
+        b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n%s",
+        b"Content-Length: -1\r\n\r\n%s",
+        b"Content-Length: 4\r\nContent-Length: 5\r\n\r\n%s",
+    ],
+)
+def test_a_push_whose_body_never_comes_whole_stores_nothing(
+    raw: Raw, wire: WireClient, fresh_queue: str, framing: bytes
+):
+    body = json.dumps({"items": [{"queue": fresh_queue, "payload": 1}]}).encode()
+    with socket.create_connection(raw.address, timeout=20) as half:
+        half.sendall(b"POST /api/v1/push HTTP/1.1\r\nHost: broker\r\n" + framing % body)
+        half.shutdown(socket.SHUT_WR)
+        said = b"".join(iter(lambda: half.recv(65536), b""))
+
+    assert said == b"" or said.startswith(b"HTTP/1.1 400"), said
+    assert wire.get(wire.queue_path(fresh_queue)).status_code == 404
 
 
 def test_an_ack_batch_with_one_bad_entry_moves_no_cursor(wire: WireClient, fresh_queue: str):

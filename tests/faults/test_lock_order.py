@@ -205,11 +205,10 @@ class ServerLog:
 
     def text(self) -> str:
         length = self.size() - self.start
-        [text] = self.db.execute(
-            "SELECT convert_from(pg_read_binary_file(%s, %s, %s), 'UTF8')",
-            [self.path, self.start, length],
+        [written] = self.db.execute(
+            "SELECT pg_read_binary_file(%s, %s, %s)", [self.path, self.start, length]
         ).fetchone()
-        return text
+        return written.decode(errors="replace")
 
 
 def test_everything_at_once_in_any_order_makes_no_deadlock(
