@@ -28,10 +28,12 @@ from brokers.flow.claims import Claims
 from brokers.flow.coalesce import SingleFlight
 from brokers.flow.floor import Floor
 from brokers.flow.gates import Gates
+from brokers.flow.kv import Kv
 from brokers.flow.registry import Registry
+from brokers.flow.switches import Switches
 from brokers.flow.tally import COLUMNS, Tally
 from brokers.message_ids import Minter
-from brokers.store import calls, install
+from brokers.store import calls, chore_calls, install
 from brokers.store.combine import BUSY_LANES, PushCombiner
 from brokers.store.directory import Directory
 from brokers.store.pool import Lane, Pool
@@ -100,6 +102,8 @@ class Broker:
         name = f"queen {config.server.server_id}"[:60]
         self._pool = Pool(config.postgres, size=config.postgres.pool_size, name=name)
         self.store = Store(self._pool)
+        self.switches = Switches(self.store.fetch)
+        self.kv = Kv(config, name=f"{name} kv")
         push_lanes = [Lane(config.postgres, name=f"{name} push") for _ in range(1 + BUSY_LANES)]
         self.claim_lane = Lane(config.postgres, name=f"{name} pop")
         self.ack_lane = Lane(config.postgres, name=f"{name} ack")
@@ -139,6 +143,7 @@ class Broker:
         """Return at once; the database is found, and its schema applied, in the background."""
         self._loop = asyncio.get_running_loop()
         await self._pool.open()
+        await self.kv.open()
         self._collector = metrics.register(self)
         for name, work in (
             ("push combiner", self.push_combiner.run()),
@@ -146,6 +151,7 @@ class Broker:
             ("housekeeping", self._keep_house()),
             ("statistics", self._write_statistics()),
             ("floor", self.floor.run()),
+            ("switches", self.switches.run()),
             ("loop lag", self._measure_lag()),
         ):
             self._tasks.append(asyncio.create_task(work, name=name))
@@ -165,6 +171,7 @@ class Broker:
         await self.claims.stop()
         await self.acks.coalescer.stop()
         await self.floor.prober.stop()
+        await self.kv.stop()
         self.announce.rings.alarm.close()
         for lane in self._lanes:
             await lane.close()
@@ -190,6 +197,7 @@ class Broker:
             try:
                 if not schema_applied:
                     await self._apply_schema()
+                    await self.switches.refresh()
                     schema_applied = True
                 await self.store.ping()
             except install.SchemaMismatch as error:
@@ -220,7 +228,7 @@ class Broker:
         if ready != self.ready:
             log.info("database %s", "connected" if ready else "lost")
         self.ready = ready
-        self._pool.away = not ready
+        self._pool.away = self.kv.pool.away = not ready
 
     async def _keep_house(self) -> None:
         """Bounded steps behind the traffic: expired transaction slots, deleted queues' rows."""
@@ -248,21 +256,23 @@ class Broker:
             for queue_id, counts in sorted(taken.items())
         ]
         try:
-            await calls.queue_counter_add(self.store.fetch, self.config.server.server_id, rows)
+            await chore_calls.queue_counter_add(
+                self.store.fetch, self.config.server.server_id, rows
+            )
         except StoreError as error:
             log.info("statistics: %s", error.text)
             self.tally.give_back(taken)
 
     async def _clear_slots(self) -> None:
         async with self.admission.slot("maint"):
-            await calls.txn_slot_clear(
+            await chore_calls.txn_slot_clear(
                 self.store.fetch, longest_s=self.config.jobs.txn_floor_s, rows_max=TXN_ROWS
             )
 
     async def _reclaim(self) -> None:
         for _ in range(HOUSEKEEPING_STEPS_MAX):
             async with self.admission.slot("maint"):
-                removed = await calls.queue_reclaim(self.store.fetch, rows_max=RECLAIM_ROWS)
+                removed = await chore_calls.queue_reclaim(self.store.fetch, rows_max=RECLAIM_ROWS)
             if not removed:
                 return
 

@@ -9,6 +9,7 @@ A null is an absent key, except for a payload, which may be null.
 Imports domain, errors, tolerant, wire. Used by hot.py.
 """
 
+import asyncio
 import re
 from collections.abc import Callable
 from typing import TypeVar
@@ -33,6 +34,8 @@ from brokers.errors import RequestError
 LEASE_EXTENSION_DEFAULT_S = 60
 LEASE_EXTENSION_MAX_S = 31_536_000
 ERROR_TEXT_BYTES_MAX = 65_535
+# Decoding a body of this size takes long enough that others should run meanwhile.
+THREAD_BODY_BYTES = 1_048_576
 NO_RAW = msgspec.Raw(b"")
 EMPTY_OBJECT = b"{}"
 
@@ -118,11 +121,15 @@ class TransactionBody(msgspec.Struct, gc=False, rename="camel"):
 
 
 class Transaction(msgspec.Struct, gc=False):
-    """A transaction as its service wants it, but for the tenant and the producer."""
+    """A transaction as its service wants it, but for the tenant and the producer.
+
+    The riders are still as they stood in the body.
+    """
 
     operations: list[PushItem | Ack]
     required_leases: list[str]
     mentions_lease: bool
+    kv: bytes
 
 
 _push = msgspec.json.Decoder(PushBody)
@@ -133,9 +140,16 @@ _transaction = msgspec.json.Decoder(TransactionBody)
 _string = msgspec.json.Decoder(str)
 
 
+async def parsed(parse: Callable[[bytes], T], body: bytes) -> T:
+    """What `parse` makes of a body; a large one is read beside the loop."""
+    if len(body) < THREAD_BODY_BYTES:
+        return parse(body)
+    return await asyncio.to_thread(parse, body)
+
+
 def push_items(body: bytes) -> list[PushItem]:
     body = json_text(body)
-    parsed = _decode(body, _push.decode, PushBody)
+    parsed = decode(body, _push.decode, PushBody)
     # Without a backslash there is no escape, hence no NUL and no lone surrogate.
     escapes = b"\\" in body
     items: list[PushItem] = []
@@ -155,13 +169,13 @@ def push_items(body: bytes) -> list[PushItem]:
 
 
 def single_ack(body: bytes) -> Ack:
-    one = _decode(json_text(body), _ack.decode, AckBody)
+    one = decode(json_text(body), _ack.decode, AckBody)
     return _ack_of(one, _group(one.consumer_group, None), None)
 
 
 def ack_batch(body: bytes) -> list[Ack]:
     """The group is of the whole batch; one inside an item is ignored."""
-    parsed = _decode(json_text(body), _ack_batch.decode, AckBatchBody)
+    parsed = decode(json_text(body), _ack_batch.decode, AckBatchBody)
     group = _group(parsed.consumer_group, None)
     return [_ack_of(one, group, index) for index, one in enumerate(parsed.acknowledgments)]
 
@@ -170,7 +184,7 @@ def lease_seconds(body: bytes) -> int:
     body = json_text(body)
     if not body.strip(b" \t\r\n"):
         return LEASE_EXTENSION_DEFAULT_S
-    seconds = _decode(body, _lease.decode, LeaseBody).seconds
+    seconds = decode(body, _lease.decode, LeaseBody).seconds
     if seconds is None:
         return LEASE_EXTENSION_DEFAULT_S
     if not INTEGER_MIN <= seconds <= INTEGER_MAX:
@@ -179,10 +193,11 @@ def lease_seconds(body: bytes) -> int:
 
 
 def transaction(body: bytes) -> Transaction:
-    parsed = _decode(json_text(body), _transaction.decode, TransactionBody)
-    for name, rider in (("kv", parsed.kv), ("timers", parsed.timers)):
-        _refuse_rider(name, bytes(rider))
-    if not parsed.operations:
+    parsed = decode(json_text(body), _transaction.decode, TransactionBody)
+    kv = bytes(parsed.kv)
+    has_kv = _has_elements("kv", kv)
+    _refuse_rider("timers", bytes(parsed.timers))
+    if not (parsed.operations or has_kv):
         raise RequestError("bad body: operations must not be empty", code="bad_body")
     leases = parsed.required_leases or []
     for index, lease_id in enumerate(leases):
@@ -198,10 +213,10 @@ def transaction(body: bytes) -> Transaction:
         else:
             for item in _items_of(operation):
                 operations.append(_push_of(item, len(operations)))
-    return Transaction(operations, leases, mentions_lease)
+    return Transaction(operations, leases, mentions_lease, kv)
 
 
-def _decode(body: bytes, decode: Callable[[bytes], T], shape: type[T]) -> T:
+def decode(body: bytes, decode: Callable[[bytes], T], shape: type[T]) -> T:
     try:
         return decode(body)
     except RecursionError:
@@ -284,10 +299,15 @@ def _uuid_or_none(raw: bytes) -> str | None:
         return None
 
 
-def _refuse_rider(name: str, raw: bytes) -> None:
+def _has_elements(name: str, raw: bytes) -> bool:
+    """Whether a rider of a transaction brings anything; its elements are read elsewhere."""
     if raw in (b"", b"null"):
-        return
+        return False
     if not raw.startswith(b"["):
         raise RequestError(f"bad body: {name} must be an array", code="bad_body")
-    if raw[1:-1].strip(b" \t\r\n"):
+    return bool(raw[1:-1].strip(b" \t\r\n"))
+
+
+def _refuse_rider(name: str, raw: bytes) -> None:
+    if _has_elements(name, raw):
         raise RequestError(f"the {name} rider of a transaction comes with a later release")

@@ -44,6 +44,10 @@ class Coalescer(Generic[Asked, Answer]):
         self.calls = 0
         self.items = 0
 
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
     async def ask(self, asked: Asked) -> Answer:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((asked, future))

@@ -1,15 +1,17 @@
-"""Transaction: pushes and acks of any queues and partitions, all or nothing.
+"""Transaction: pushes and acks of any queues and partitions with their riders, all or nothing.
 
-Imports domain, frames, store, flow/acks, services/push. Called by api/hot.py.
+Imports domain, frames, store, flow/acks, services/kv and push. Called by api/hot.py.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from brokers import frames
 from brokers.domain import (
     NIL_ID,
     Ack,
+    KvLost,
+    KvResult,
     OperationResult,
     PushItem,
     TransactionRequest,
@@ -17,10 +19,12 @@ from brokers.domain import (
 )
 from brokers.errors import Permanent, StoreError
 from brokers.flow.acks import ERRORS, ack_item, uuid_text
+from brokers.services import kv as kv_service
 from brokers.services.push import make_parcel
-from brokers.store import calls
+from brokers.store import calls, kv_calls
 from brokers.store.calls import CommitRow, PartitionRow, PushGroup
 from brokers.store.combine import NO_KEY
+from brokers.store.kv_calls import KvRow
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -38,6 +42,8 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
     error: a transaction is never spooled.
     """
     transaction_id = str(uuid4())
+    if request.kv:
+        kv_service.refuse_rider_when_paused(broker)
     plan = Plan(broker, request)
     for _ in range(STALE_ROUNDS_MAX):
         refused = await plan.resolve()
@@ -53,6 +59,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
                     required_leases=[uuid_text(one) or NIL_ID for one in request.required_leases],
                     mentions_lease=request.mentions_lease,
                     wait_ms=broker.config.push.busy_ms,
+                    **plan.riders(),
                 )
         except Permanent as error:
             if error.sqlstate == STALE:
@@ -63,10 +70,14 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
             if error.code == "pool" or error.outcome_unknown:
                 raise
             return _failure(transaction_id, "db_error", error.text)
+        kv = plan.kv_results(rows)
+        if isinstance(kv, KvLost):
+            return _precondition(transaction_id, kv)
         plan.announce(rows)
         broker.counters.transactions += 1
+        broker.kv.counters.count("transaction", kv)
         return TransactionResult(
-            transaction_id=transaction_id, success=True, results=plan.results(rows)
+            transaction_id=transaction_id, success=True, results=plan.results(rows, kv)
         )
     return _failure(transaction_id, "db_error", QUEUE_CHANGING)
 
@@ -137,6 +148,37 @@ class Plan:
         for place in self._places:
             self._broker.directory.forget_partition(self._request.tenant, *place)
 
+    def riders(self) -> dict[str, Any]:
+        """What the procedure takes of the riders, by the names of transaction_commit()."""
+        if not self._request.kv:
+            return {}
+        asked = [(self._request.tenant, one) for one in self._request.kv]
+        return {
+            "kv": kv_calls.apply_columns(asked),
+            "kv_bytes_max": self._broker.config.kv.read_bytes_max,
+        }
+
+    def kv_results(self, rows: list[CommitRow]) -> list[KvResult] | KvLost:
+        """One result a key/value operation, or the one that was required and did not apply:
+        its index counts in the flat order, behind the pushes and acks."""
+        kv_rows = [
+            KvRow(
+                row.no,
+                row.outcome,
+                row.key,
+                row.value,
+                row.version,
+                row.expires_at,
+                row.updated_at,
+            )
+            for row in rows
+            if row.kind == "kv"
+        ]
+        found = kv_calls.results(self._request.kv, kv_rows)
+        if isinstance(found, KvLost):
+            return found._replace(no=len(self._request.operations) + found.no)
+        return found
+
     def announce(self, rows: list[CommitRow]) -> None:
         news = [
             (self._request.tenant, queue, partition, row.queue_id, row.id, len(nos))
@@ -158,7 +200,7 @@ class Plan:
         for queue_id in {row.queue_id for row in rows if row.queue_id is not None}:
             self._broker.tally.of(queue_id).transactions += 1
 
-    def results(self, rows: list[CommitRow]) -> list[OperationResult]:
+    def results(self, rows: list[CommitRow], kv: list[KvResult]) -> list[OperationResult]:
         """One result an operation, in the flat order of the request."""
         originals: dict[int, str] = {}
         groups = list(self._places.values())
@@ -166,7 +208,7 @@ class Plan:
         for row in rows:
             if row.kind == "ack":
                 acked[self._ack_nos[row.no - 1]] = row
-            elif row.duplicate_positions and row.duplicate_ids:
+            elif row.kind == "push" and row.duplicate_positions and row.duplicate_ids:
                 nos = groups[row.no - 1]
                 for position, original in zip(
                     row.duplicate_positions, row.duplicate_ids, strict=True
@@ -192,6 +234,7 @@ class Plan:
                         "ack", True, operation.transaction_id, dlq=bool(acked[no].dead_lettered)
                     )
                 )
+        results += [OperationResult("kv", True, "", kv=one) for one in kv]
         return results
 
     def ack_text(self, detail: str) -> str:
@@ -210,6 +253,17 @@ def _refusal(transaction_id: str, plan: Plan, error: Permanent) -> TransactionRe
     if error.sqlstate == ACK_REJECTED:
         return _failure(transaction_id, "ack_rejected", plan.ack_text(error.detail))
     return _failure(transaction_id, "db_error", error.text.split("\n")[0])
+
+
+def _precondition(transaction_id: str, lost: KvLost) -> TransactionResult:
+    return TransactionResult(
+        transaction_id=transaction_id,
+        success=False,
+        results=[],
+        reason="kv_precondition",
+        error=f"operation {lost.no} is required and did not apply: {lost.reason}",
+        lost=lost,
+    )
 
 
 def _failure(transaction_id: str, reason: str, error: str) -> TransactionResult:

@@ -71,21 +71,21 @@ SELECT ring_no, partition_id, due_us, leased, wake_version, looked_at, truncated
 """
 TRANSACTION_COMMIT = """
 SELECT kind, no, outcome, duplicate_positions, duplicate_ids::text[], lease_released,
-       dead_lettered, queue_id, partition_id
+       dead_lettered, queue_id, partition_id, key, value, version, expires_at, updated_at
   FROM queen_transaction_commit_v1(
        %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::text[],
        %b::bytea[], %s::uuid[], %s::uuid[], %s::integer,
        %s::uuid, %s::uuid[], %b::text[], %s::uuid[], %b::text[], %s::smallint[], %b::text[],
-       %s::uuid[], %s::boolean)
+       %s::uuid[], %s::boolean,
+       %s::uuid[], %s::smallint[], %b::text[], %b::text[], %b::bytea[], %s::bigint[],
+       %s::bigint[], %s::numeric[], %s::numeric[], %s::numeric[], %s::boolean[], %s::bigint)
 """
+NO_KV = (None,) * 11
 LEASE_EXTEND = """
 SELECT renewed, expires_at
   FROM queen_lease_extend_v1(%s::uuid, %s::uuid, %s::bigint, %s::bigint[])
 """
 LEASE_RELEASE = "SELECT queen_lease_release_v1(%s::uuid, %s::bigint[], %s::text)"
-QUEUE_COUNTER_ADD = "SELECT queen_queue_counter_add_v1(%s::text, %s::bigint[], %s::bigint[])"
-TXN_SLOT_CLEAR = "SELECT queen_txn_slot_clear_v1(%s::bigint, %s::integer)"
-QUEUE_RECLAIM = "SELECT queen_queue_reclaim_v1(%s::integer)"
 
 
 class QueueRow(NamedTuple):
@@ -238,6 +238,11 @@ class CommitRow(NamedTuple):
     dead_lettered: bool | None
     queue_id: int | None
     partition_id: int | None
+    key: str | None
+    value: bytes | None
+    version: int | None
+    expires_at: datetime | None
+    updated_at: datetime | None
 
 
 def array(values: Iterable[object]) -> str:
@@ -430,7 +435,10 @@ async def transaction_commit(
     required_leases: Sequence[str],
     mentions_lease: bool,
     wait_ms: int,
+    kv: Sequence[Any] = NO_KV,
+    kv_bytes_max: int = 0,
 ) -> list[CommitRow]:
+    """`kv` is the rider's operations as kv_calls.apply_columns() makes them."""
     rows = await fetch(
         TRANSACTION_COMMIT,
         (
@@ -439,6 +447,8 @@ async def transaction_commit(
             *_ack_columns(acks),
             array(required_leases),
             mentions_lease,
+            *kv,
+            kv_bytes_max,
         ),
     )
     return [CommitRow(*row) for row in rows]
@@ -469,28 +479,3 @@ async def lease_release(
 ) -> int:
     [[count]] = await fetch(LEASE_RELEASE, (lease_id, array(partition_ids), group))
     return count
-
-
-async def txn_slot_clear(fetch: Fetch, *, longest_s: int, rows_max: int) -> int:
-    [[cleared]] = await fetch(TXN_SLOT_CLEAR, (longest_s, rows_max))
-    return cleared
-
-
-async def queue_reclaim(fetch: Fetch, *, rows_max: int) -> int:
-    """Rows removed by one bounded step behind deleted queues."""
-    [[removed]] = await fetch(QUEUE_RECLAIM, (rows_max,))
-    return removed
-
-
-async def queue_counter_add(
-    fetch: Fetch, server_id: str, counts: Sequence[tuple[int, Sequence[int]]]
-) -> None:
-    """Add (queue id, the ten counts in the columns' order) to the present minute."""
-    await fetch(
-        QUEUE_COUNTER_ADD,
-        (
-            server_id,
-            array(queue_id for queue_id, _ in counts),
-            array(one for _, numbers in counts for one in numbers),
-        ),
-    )

@@ -95,10 +95,12 @@ async def _cancel(connection: AsyncConnection) -> None:
 class Pool:
     """Calls that come singly. `fetch` takes a connection for one statement and no longer."""
 
-    def __init__(self, config: PostgresConfig, *, size: int, name: str) -> None:
+    def __init__(
+        self, config: PostgresConfig, *, size: int, name: str, wait_s: float | None = None
+    ) -> None:
         self._timeout_s = config.stmt_timeout_ms / 1000
         self._prepare = config.prepare
-        self._wait_s = min(self._timeout_s, config.connect_timeout_s + 1.0)
+        self._wait_s = wait_s or min(self._timeout_s, config.connect_timeout_s + 1.0)
         # While the database is known to be away, callers are told soon.
         self.away = True
         self._watched: dict[AsyncConnection, Watched] = {}
@@ -136,7 +138,7 @@ class Pool:
                 self._watched[connection],
                 statement,
                 parameters,
-                timeout_s or self._timeout_s,
+                min(timeout_s or self._timeout_s, self._timeout_s),
             )
         finally:
             await self._pool.putconn(connection)

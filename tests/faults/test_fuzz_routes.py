@@ -275,7 +275,7 @@ class Spoiler:
         if query:
             target += b"?" + query
         body = b""
-        if method == "POST":
+        if method in ("POST", "PUT") or template.startswith("/api/v1/kv/"):
             body = self.body(template)
         headers = tuple(self.dice.sample(HEADERS, self.dice.choice([0, 0, 0, 1, 2])))
         if body and self.dice.random() < 0.06:
@@ -304,6 +304,10 @@ class Spoiler:
             "/api/v1/ack/batch": self.ack_batch,
             "/api/v1/transaction": self.transaction,
             "/api/v1/configure": self.configure,
+            "/api/v1/kv": self.kv_batch,
+            "/api/v1/kv/:ns/*key": self.kv_fields,
+            "/api/v1/resources/kv/list": self.kv_list,
+            "/api/v1/system/kv-timers": self.switches,
         }.get(template, self.other)
         text = fields()
         if self.dice.random() < 0.25:
@@ -404,7 +408,7 @@ class Spoiler:
         return self.record(
             operations=self.array(self.operation),
             requiredLeases=self.value(b"[]", 0.3),
-            kv=self.value(b"null", 0.2),
+            kv=self.value(self.dice.choice([b"null", self.array(self.kv_operation)]), 0.2),
             timers=self.value(b"null", 0.2),
         )
 
@@ -420,6 +424,42 @@ class Spoiler:
             mode=self.value(b'"merge"'),
             options=self.value(self.record(**{one: self.value(b"1", 0.5) for one in chosen})),
         )
+
+    def kv_operation(self) -> bytes:
+        ops = [b"get", b"getMany", b"getPrefix", b"put", b"putIfAbsent", b"delete", b"incr", b"x"]
+        return self.value(
+            self.record(
+                op=self.value(b'"%b"' % self.dice.choice(ops), 0.05),
+                ns=self.value(b'"fuzz"', 0.05),
+                key=self.value(b'"k-%d"' % self.dice.randrange(20)),
+                keys=self.array(lambda: self.value(b'"m-%d"' % self.dice.randrange(500))),
+                prefix=self.value(b'"k"'),
+                after=self.value(b"null", 0.3),
+                limit=self.value(b"5", 0.3),
+                value=self.value(b'{"n":1}', 0.3),
+                ttlSeconds=self.value(b"null", 0.1),
+                forever=self.value(b"true", 0.1),
+                expect=self.value(self.dice.choice([b"0", b"1"]), 0.2),
+                required=self.value(b"false", 0.2),
+                delta=self.value(b"1", 0.2),
+                min=self.value(b"null", 0.2),
+                max=self.value(b"null", 0.2),
+            ),
+            0.04,
+        )
+
+    def kv_batch(self) -> bytes:
+        return self.record(operations=self.array(self.kv_operation))
+
+    def kv_fields(self) -> bytes:
+        return self.record(value=self.value(b"1"), forever=self.value(b"true"))
+
+    def kv_list(self) -> bytes:
+        return self.record(namespace=self.value(b'"fuzz"'), limit=self.value(b"5", 0.3))
+
+    def switches(self) -> bytes:
+        """Never one that would pause what the other requests are about."""
+        return self.record(kv=self.value(b"true", 0.3), timersFire=self.value(b"true", 0.3))
 
     def other(self) -> bytes:
         return self.record(seconds=self.value(b"60", 0.5), queue=self.value(b'"fuzz"', 0.5))

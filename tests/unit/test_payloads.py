@@ -292,7 +292,7 @@ PUSH = {"type": "push", "queue": "q"}
         {"operations": [PUSH, {"type": "Push", "queue": "q"}]},
         {"operations": [PUSH], "requiredLeases": "x"},
         {"operations": [PUSH], "requiredLeases": [1]},
-        {"operations": [PUSH], "kv": [{"op": "put"}]}, {"operations": [], "timers": [{}]},
+        {"operations": [], "kv": []}, {"operations": [], "timers": [{}]},
         {"operations": [PUSH], "kv": {}}, {"operations": [{"type": "\ud800"}]},
     ],
 )  # fmt: skip

@@ -1,13 +1,14 @@
--- queen_transaction_commit_v1: pushes and acks of any partitions, all or nothing.
+-- queen_transaction_commit_v1: key/value writes, pushes and acks, all or nothing.
 --
 -- Called by  brokers/store/calls.py, transaction_commit()
--- Reads      what queen_message_push_v1 and queen_message_ack_v1 read
+-- Reads      what queen_kv_apply_v1, queen_message_push_v1 and queen_message_ack_v1 read
 -- Writes     what they write
--- Locks      partition rows in ascending id (waiting at most p_wait_ms for each), then
+-- Locks      the keys that are written in ascending (tenant, ns, key), then partition rows in ascending id (waiting at most p_wait_ms for each), then
 --            cursor rows in ascending (partition, group), then queen_wake rows.
--- Cost       one push call and one ack call.
--- Answers    push rows (kind 'push', no = group) as queen_message_push_v1, and ack rows
+-- Cost       one key/value call, one push call and one ack call.
+-- Answers    key/value rows (kind 'kv') as queen_kv_apply_v1, push rows (kind 'push', no = group) as queen_message_push_v1, and ack rows
 --            (kind 'ack', no = ack) as queen_message_ack_v1.
+--            A lost required key/value operation is answered alone: nothing was done then.
 -- Raises     QN001 stale: ids or version are out of date, reload and repeat
 --            QN002 a pushed transactionId is already in the window (DETAIL: group position)
 --            QN003 an ack cannot be carried out (DETAIL: ack outcome)
@@ -36,12 +37,25 @@ CREATE OR REPLACE FUNCTION queen_transaction_commit_v1(
     p_ack_actions    smallint[],
     p_ack_errors     text[],
     p_required       uuid[],
-    p_mentions_lease boolean
+    p_mentions_lease boolean,
+    p_kv_tenants     uuid[],
+    p_kv_ops         smallint[],
+    p_kv_namespaces  text[],
+    p_kv_keys        text[],
+    p_kv_values      bytea[],
+    p_kv_expects     bigint[],
+    p_kv_ttls        bigint[],
+    p_kv_deltas      numeric[],
+    p_kv_floors      numeric[],
+    p_kv_ceilings    numeric[],
+    p_kv_required    boolean[],
+    p_kv_bytes_max   bigint
 )
 RETURNS TABLE (
     kind text, no integer, outcome text, base_offset bigint,
     duplicate_positions integer[], duplicate_ids uuid[],
-    lease_released boolean, dead_lettered boolean, queue_id bigint, partition_id bigint
+    lease_released boolean, dead_lettered boolean, queue_id bigint, partition_id bigint,
+    key text, value bytea, version bigint, expires_at timestamptz, updated_at timestamptz
 )
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
@@ -50,7 +64,36 @@ AS $$
 DECLARE
     v_push record;
     v_ack  record;
+    v_kv   record;
 BEGIN
+    -- First of the one lock order: keys, (timers,) queues, partitions, cursors.
+    IF cardinality(p_kv_ops) > 0 THEN
+        kind := 'kv';
+        FOR v_kv IN
+            SELECT * FROM queen_kv_apply_v1(
+                p_kv_tenants, p_kv_ops, p_kv_namespaces, p_kv_keys, p_kv_values, p_kv_expects,
+                p_kv_ttls, p_kv_deltas, p_kv_floors, p_kv_ceilings, p_kv_required,
+                NULL, NULL, NULL, p_kv_bytes_max, p_wait_ms)
+        LOOP
+            no := v_kv.no;
+            outcome := v_kv.verdict;
+            key := v_kv.key;
+            value := v_kv.value;
+            version := v_kv.version;
+            expires_at := v_kv.expires_at;
+            updated_at := v_kv.updated_at;
+            RETURN NEXT;
+        END LOOP;
+        IF outcome = 'lost' THEN
+            RETURN;
+        END IF;
+        key := NULL;
+        value := NULL;
+        version := NULL;
+        expires_at := NULL;
+        updated_at := NULL;
+    END IF;
+
     IF cardinality(p_partition_ids) > 0 THEN
         FOR v_push IN
             SELECT * FROM queen_message_push_v1(
