@@ -94,8 +94,8 @@ class Broker:
         self.admission = Admission()
         self.gates = Gates()
         self.tally = Tally()
-        self.announce = Announcer(self.gates, self.tally)
         self.directory = Directory(ttl_s=config.jobs.cache_refresh_ms / 1000)
+        self.announce = Announcer(self.gates, self.tally, self.directory)
         self.queues = Queues(self.directory, self.announce, self.gates)
         self.registry = Registry(bytes_max=config.ack.registry_mb * REGISTRY_MB)
         self.loop_lag_ms = 0.0

@@ -4,7 +4,7 @@ Called only after the commit. It cannot wait and cannot fail; what it tells are 
 Every group's ring of the queue is marked; a partition that becomes ready by that rings a
 gate.
 
-Imports flow/gates, flow/ready and flow/tally. Used by store/combine.py and services/.
+Imports flow/{gates,ready,tally} and store/directory. Used by store/combine.py and services/.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,25 +13,39 @@ from uuid import UUID
 from brokers.flow.gates import Gates
 from brokers.flow.ready import Ring, Rings
 from brokers.flow.tally import Tally
+from brokers.store.directory import Directory
+
+QUEUES_SEEN_MAX = 100_000
 
 # tenant, queue, partition, queue id, partition id, messages written
 Pushed = tuple[UUID, str, str, int, int, int]
 
 
 class Announcer:
-    def __init__(self, gates: Gates, tally: Tally) -> None:
+    def __init__(self, gates: Gates, tally: Tally, directory: Directory) -> None:
         self._gates = gates
+        self._directory = directory
+        self._seen: set[int] = set()
         self._tally = tally
         self.rings = Rings(self._became_ready)
 
     def pushed(self, news: Sequence[Pushed]) -> None:
         """Messages were committed: by a push, a transaction, a timer, a replay, a sink."""
         for _, _, name, queue_id, partition_id, written in news:
+            if queue_id not in self._seen:
+                self._first_seen(queue_id)
             counts = self._tally.of(queue_id)
             counts.push_requests += 1
             counts.push_messages += written
             self.rings.mark(queue_id, partition_id)
             self._gates.ring_unborn(queue_id, name)
+
+    def _first_seen(self, queue_id: int) -> None:
+        if len(self._seen) >= QUEUES_SEEN_MAX:
+            self._seen.clear()
+        self._seen.add(queue_id)
+        self._directory.discoveries.clear()
+        self._gates.ring_discovery()
 
     def completed(self, queue_id: int, group: str, partition_id: int, lease_id: str) -> None:
         """A batch that this broker handed out was completed."""

@@ -24,8 +24,8 @@ class Seat:
 
     __slots__ = ("_waiter", "keys", "looking", "partition_id", "queue", "rung", "unborn")
 
-    def __init__(self, queue: str) -> None:
-        # The queue's name, for the gauge; "" for discovery.
+    def __init__(self, queue: str | None) -> None:
+        # The queue's name; None for discovery.
         self.queue = queue
         # None: any partition will do.
         self.partition_id: int | None = None
@@ -80,7 +80,7 @@ class Gates:
         self.closed = False
 
     @contextmanager
-    def seat(self, queue: str = "") -> Iterator[Seat]:
+    def seat(self, queue: str | None = None) -> Iterator[Seat]:
         """A seat that hears nothing until it is placed."""
         seat = Seat(queue)
         self._all[seat] = None
@@ -152,6 +152,12 @@ class Gates:
                 if seat.rung is None:
                     seat.ring(key, wanted)
 
+    def ring_discovery(self) -> None:
+        """A queue was pushed to that this broker had not seen: it may match a discovery."""
+        for seat in self._all:
+            if seat.queue is None:
+                seat.ring((0, ""), 0)
+
     def unborn(self) -> list[tuple[int, str]]:
         """The (queue id, partition name) pairs that somebody waits for to exist."""
         return list(self._unborn)
@@ -188,7 +194,7 @@ class Gates:
 
     def parked(self) -> dict[str, int]:
         """Parked pops by queue name, for the gauge."""
-        return dict(Counter(seat.queue for seat in self._all if seat.parked))
+        return dict(Counter(seat.queue or "" for seat in self._all if seat.parked))
 
     def __len__(self) -> int:
         return len(self._all)

@@ -48,7 +48,7 @@ async def pop(broker: "Broker", request: PopRequest) -> PopResult:
     broker.counters.pop_requests += 1
     deadline = time.monotonic() + (request.timeout_s if request.wait else 0.0)
     visit = Visit(broker, request, deadline)
-    with broker.gates.seat(request.queue or "") as seat:
+    with broker.gates.seat(request.queue) as seat:
         result = await visit.look(seat)
         while not (result.messages or broker.gates.closed):
             remaining_s = deadline - time.monotonic()
@@ -111,7 +111,10 @@ class Visit:
         if not queues or broker.gates.closed:
             self.patience_s = UNPLACED_RECHECK_S
             return result
-        self._rings = [broker.announce.rings.ring(queue.id, request.group) for queue in queues]
+        rings = [broker.announce.rings.ring(queue.id, request.group) for queue in queues]
+        if rings != self._rings:
+            # Other queues than at the last look: of theirs the rings may know nothing.
+            self._rings, self._asked = rings, False
         partition_id = await self._named_partition(queues, seat)
         if partition_id == 0:
             return result

@@ -22,7 +22,7 @@ QUEUES_MAX = 20_000
 PARTITIONS_MAX = 300_000
 GROUPS_MAX = 100_000
 DISCOVERIES_MAX = 1000
-DISCOVERY_S = 0.5
+DISCOVERY_S = 1.0
 
 QueueKey = tuple[UUID, str]
 PartitionKey = tuple[UUID, str, str]
@@ -53,6 +53,9 @@ class Bounded(Generic[K, V]):
 
     def forget(self, key: K) -> None:
         self._entries.pop(key, None)
+
+    def clear(self) -> None:
+        self._entries.clear()
 
     def items(self) -> list[tuple[K, V]]:
         return [(key, value) for key, (_, value) in self._entries.items()]

@@ -522,6 +522,13 @@ async def test_a_discovery_of_many_queues_shares_its_probes(here, fresh_queue):
     assert here.broker.counters.probe_calls - before <= 2
 
 
+async def test_a_parked_discovery_hears_of_a_queue_that_is_made_here(here, fresh_queue):
+    waiting = here.park(None, namespace=fresh_queue)
+    await here.parked(1)
+    await here.push(f"{fresh_queue}.born", "first")
+    assert await within(waiting, BELL_S) == ["first"]
+
+
 async def test_many_pops_of_a_quiet_queue_share_their_probes(here, fresh_queue):
     assert await here.pop(fresh_queue) == []
     before = here.broker.counters.probe_calls
