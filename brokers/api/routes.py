@@ -11,6 +11,7 @@ cannot be written down.
 Imports errors, wire. Used by door.py, auth.py, urls.py.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,6 +20,8 @@ from urllib.parse import unquote_to_bytes
 
 from brokers.api.wire import NAME_BYTES_MAX, TRANSACTION_ID_BYTES_MAX, identifier_problem
 from brokers.errors import MethodNotAllowed, NoSuchRoute, RequestError
+
+BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 SEGMENTS_MAX = 64
 # What may be longer in a path than a name.
@@ -222,6 +225,9 @@ def _descend(
 def _decoded(name: str, raw: bytes) -> str:
     code = PARAMETER_CODES.get(name)
     try:
+        if b"%" in raw and BROKEN_ESCAPE.search(raw):
+            text = f"{name}: a percent sign must be followed by two hex digits"
+            raise RequestError(text, code=code)
         text = unquote_to_bytes(raw).decode("utf-8") if b"%" in raw else raw.decode("utf-8")
     except UnicodeDecodeError:
         raise RequestError(f"{name} in the path is not UTF-8", code=code) from None

@@ -80,6 +80,8 @@ class Coalescer(Generic[Asked, Answer]):
             self.items += len(taken)
             try:
                 answers = await self._flush([asked for asked, _ in taken])
+                if len(answers) != len(taken):
+                    raise RuntimeError(f"{self._name}: {len(answers)} answers to {len(taken)}")
             except asyncio.CancelledError:
                 for _, future in taken:
                     future.cancel()

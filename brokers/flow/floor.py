@@ -186,6 +186,9 @@ class Floor:
         hotlist = self._broker.config.hotlist
         now = time.monotonic()
         moved = ring.woken(row.wake_version)
+        if moved:
+            # It moves with a configuration too: believe no old option.
+            self._broker.directory.forget_queue_id(ring.queue_id)
         ring.looked_at = row.looked_at
         ring.looks += 1
         if full:

@@ -9,6 +9,7 @@ Imports domain, frames, flow, store, services/{autopilot,subscriptions}. Called 
 """
 
 import asyncio
+import itertools
 import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -34,6 +35,7 @@ SPARE_CANDIDATES = 3
 CLAIMS_PER_LOOK = 8
 HOLD_STEP_S = 0.02
 UNPLACED_RECHECK_S = 1.0
+TURNS = itertools.count()
 SEATS_TAKEN = "too many pops wait here already"
 
 
@@ -55,10 +57,13 @@ async def pop(broker: "Broker", request: PopRequest) -> PopResult:
             if remaining_s <= 0 and not visit.holding:
                 break
             rung = await seat.wait(max(min(remaining_s, visit.patience_s), 0.0))
-            if not rung and time.monotonic() >= deadline and not visit.holding:
+            late = time.monotonic() >= deadline
+            if late and not rung and not visit.holding:
                 break
             seat.rearm()
             result = await visit.look(seat)
+            if late:
+                break
     broker.counters.pop_messages += len(result.messages)
     broker.counters.pop_empty += not result.messages
     visit.count(result)
@@ -80,6 +85,7 @@ class Visit:
         self._broker = broker
         self._request = request
         self._deadline = deadline
+        self._began = time.monotonic()
         self._holding_until: float | None = None
         self._rings: list[Ring] = []
         self._registered_again = False
@@ -99,13 +105,14 @@ class Visit:
     async def look(self, seat: Seat) -> PopResult:
         broker, request = self._broker, self._request
         self.patience_s = float("inf")
+        held_until, self._holding_until = self._holding_until, None
         queues = await self._queues()
         conflation = await self._subscribe(queues)
         result = PopResult(
             [],
             queue=request.queue or "",
             group=request.group,
-            conflation=request.conflation and conflation is not False,
+            conflation=bool(conflation),
             conflation_conflict=conflation is not None and conflation != request.conflation,
         )
         if not queues or broker.gates.closed:
@@ -122,7 +129,7 @@ class Visit:
         broker.gates.place(seat, [(queue.id, request.group) for queue in queues])
         if request.queue is None:
             self.patience_s = UNPLACED_RECHECK_S
-        if await self._held_back(queues, partition_id):
+        if await self._held_back(queues, partition_id, held_until):
             return result
         knobs = autopilot.choose(request, bool(conflation), self._rings, broker.config.pop)
         if knobs.chosen is not None:
@@ -178,8 +185,11 @@ class Visit:
     async def _subscribe(self, queues: list[QueueRow]) -> bool | None:
         """The stored conflation policy of the group on these queues (of the last of them)."""
         stored = None
+        waited_s = time.monotonic() - self._began
         for queue in queues:
-            policy = await ensure_subscribed(self._broker, queue.id, self._request)
+            policy = await ensure_subscribed(
+                self._broker, queue.id, self._request, waited_s=waited_s
+            )
             if policy is None:
                 self._broker.directory.forget_queue(self._request.tenant, queue.name)
             else:
@@ -230,7 +240,9 @@ class Visit:
     def _check_out(self, lanes: int) -> list[tuple[Ring, Candidate]]:
         wanted = lanes + min(lanes, SPARE_CANDIDATES)
         checked: list[tuple[Ring, Candidate]] = []
-        for ring in self._rings:
+        # A discovery begins with another queue each time, or the first would starve the rest.
+        turn = next(TURNS) % len(self._rings)
+        for ring in self._rings[turn:] + self._rings[:turn]:
             checked += [(ring, one) for one in ring.check_out(wanted - len(checked))]
             if len(checked) >= wanted:
                 break
@@ -335,8 +347,13 @@ class Visit:
 
     # Holding back
 
-    async def _held_back(self, queues: list[QueueRow], partition_id: int | None) -> bool:
-        """Whether an under-full batch waits to fill (minPopWaitTime): by count, without a lease."""
+    async def _held_back(
+        self, queues: list[QueueRow], partition_id: int | None, held_until: float | None
+    ) -> bool:
+        """Whether an under-full batch waits to fill (minPopWaitTime): by count, without a lease.
+
+        Counted is what this call may claim: the fullest partitions, as many as it takes.
+        """
         request = self._request
         hold_s = max(queue.min_pop_wait_time for queue in queues) / 1000
         batch = autopilot.BATCH_DEFAULT if request.batch is None else request.batch
@@ -350,18 +367,19 @@ class Visit:
             window_batch=self._broker.config.hotlist.window_batch,
             limit=autopilot.LANES_MAX,
         )
-        pending = sum(one.pending for one in readiness.ready)
+        lanes = 1 if request.partitions is None else request.partitions or batch
+        fullest = sorted((one.pending for one in readiness.ready), reverse=True)[:lanes]
+        pending = sum(fullest)
         now = time.monotonic()
-        if not pending or pending >= batch:
-            self._holding_until = None
+        # Never past the caller's own timeout, with time left to claim.
+        until = (
+            min(now + hold_s, self._deadline - HOLD_STEP_S) if held_until is None else held_until
+        )
+        if not pending or pending >= batch or now >= until:
+            if held_until is not None:
+                self._asked = self._patient = False
             return False
-        if self._holding_until is None:
-            # Never past the caller's own timeout, with time left to claim.
-            self._holding_until = min(now + hold_s, self._deadline - HOLD_STEP_S)
-        if now >= self._holding_until:
-            self._holding_until = None
-            self._asked = self._patient = False
-            return False
+        self._holding_until = until
         self.patience_s = max(min(self._holding_until - now, hold_s / 4), 0.001)
         return True
 

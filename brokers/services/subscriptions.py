@@ -16,20 +16,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-async def ensure_subscribed(broker: "Broker", queue_id: int, request: PopRequest) -> bool | None:
-    """Register the group unless it is; the stored conflation policy, None if the queue is gone."""
+async def ensure_subscribed(
+    broker: "Broker", queue_id: int, request: PopRequest, *, waited_s: float = 0.0
+) -> bool | None:
+    """Register the group unless it is; the stored conflation policy, None if the queue is gone.
+
+    `waited_s`: how long ago this pop began. A queue that a discovery meets and that was born
+    since, or since the group met another queue of the discovery, delivers from its first
+    message: the group's first contact was before it.
+    """
     known = broker.directory.groups.get((queue_id, request.group))
     if known is not None:
         return known
     stored = await broker.lookups.run(
-        ("group", queue_id, request.group), lambda: _register(broker, queue_id, request)
+        ("group", queue_id, request.group), lambda: _register(broker, queue_id, request, waited_s)
     )
     if stored is not None:
         broker.directory.groups.put((queue_id, request.group), stored)
     return stored
 
 
-async def _register(broker: "Broker", queue_id: int, request: PopRequest) -> bool | None:
+async def _register(
+    broker: "Broker", queue_id: int, request: PopRequest, waited_s: float
+) -> bool | None:
+    discovery = request.queue is None
     mode, since = subscription_start(request, broker.config.pop.subscription_mode)
     async with broker.admission.slot("pop"):
         return await calls.group_register(
@@ -39,6 +49,9 @@ async def _register(broker: "Broker", queue_id: int, request: PopRequest) -> boo
             mode=mode,
             since=since,
             conflation=request.conflation,
+            namespace=request.namespace if discovery else None,
+            task=request.task if discovery else None,
+            waited_s=waited_s,
         )
 
 

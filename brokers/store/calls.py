@@ -42,7 +42,9 @@ SELECT group_no, verdict, duplicate_positions, duplicate_ids::text[]
 """
 GROUP_REGISTER = """
 SELECT created, conflation
-  FROM queen_group_register_v1(%s::bigint, %s::text, %s::text, %s::timestamptz, %s::boolean)
+  FROM queen_group_register_v1(
+       %s::bigint, %s::text, %s::text, %s::timestamptz, %s::boolean, %s::text, %s::text,
+       %s::double precision)
 """
 PARTITION_READY = """
 SELECT partition_id, queue_id, pending, due_at
@@ -323,9 +325,17 @@ async def group_register(
     mode: str,
     since: datetime | None,
     conflation: bool,
+    namespace: str | None = None,
+    task: str | None = None,
+    waited_s: float = 0.0,
 ) -> bool | None:
-    """The stored conflation policy; None when the queue is gone."""
-    rows = await fetch(GROUP_REGISTER, (queue_id, group, mode, since, conflation))
+    """The stored conflation policy; None when the queue is gone.
+
+    A discovery gives its namespace and task, and how long ago it began.
+    """
+    rows = await fetch(
+        GROUP_REGISTER, (queue_id, group, mode, since, conflation, namespace, task, waited_s)
+    )
     return rows[0][1] if rows else None
 
 
@@ -349,7 +359,10 @@ async def partition_ready(
 async def message_claim(
     fetch: Fetch, jobs: Sequence[ClaimJob], *, window_batch: int
 ) -> list[ClaimRow]:
-    pairs = [(no, one) for no, job in enumerate(jobs, 1) for one in job.candidates]
+    # Of two jobs that ask for one partition in one call the first gets it: those with one
+    # candidate come before those that hold it as a spare.
+    ordered = sorted(enumerate(jobs, 1), key=lambda numbered: len(numbered[1].candidates))
+    pairs = [(no, one) for no, job in ordered for one in job.candidates]
     rows = await fetch(
         MESSAGE_CLAIM,
         (

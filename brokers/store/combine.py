@@ -75,12 +75,13 @@ class Gate:
 class Load:
     """The parcels of one gate that go together in one call."""
 
-    __slots__ = ("gate", "parcels", "row")
+    __slots__ = ("done", "gate", "parcels", "row")
 
     def __init__(self, gate: Gate, parcels: list[Parcel]) -> None:
         self.gate = gate
         self.parcels = parcels
         self.row: PartitionRow | None = None
+        self.done = False
 
     def group(self) -> PushGroup:
         assert self.row is not None
@@ -294,6 +295,10 @@ class PushCombiner:
             log.warning("push refused by the database: %s", error.text)
             self._finish(loads, lambda one: one.fail(error.text))
             return
+        if lane is self._lane:
+            # Item by item takes a while: not at the expense of the other partitions.
+            self._set_aside(load)
+            return
         pieces = [
             Piece(parcel, position)
             for parcel in load.parcels
@@ -386,11 +391,13 @@ class PushCombiner:
 
     def _finish(self, loads: Sequence[Load], settle: Callable[[Load], None]) -> None:
         for load in loads:
-            settle(load)
-            self._reopen(load)
+            if not load.done:
+                settle(load)
+                self._reopen(load)
 
     def _reopen(self, load: Load) -> None:
         gate = load.gate
+        load.done = True
         for parcel in load.parcels:
             self.waiting_bytes -= parcel.size_bytes
         gate.shut = False

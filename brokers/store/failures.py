@@ -26,7 +26,11 @@ def store_error(error: Exception, *, sent: bool) -> StoreError:
     if isinstance(error, StoreError):
         return error
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
-    text = str(error).strip() or type(error).__name__
+    text = type(error).__name__
+    if isinstance(error, psycopg.Error) and error.diag.message_primary:
+        text = error.diag.message_primary  # without the context, which names our tables
+    elif str(error).strip():
+        text = str(error).strip()
     if state is None:
         return StoreError(text, outcome_unknown=True) if sent else NoConnection(text)
     if state == CANCELLED:

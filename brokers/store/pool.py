@@ -31,6 +31,8 @@ RECONNECT_MIN_S = 0.05
 RECONNECT_MAX_S = 1.0
 CANCEL_S = 2.0
 AWAY_WAIT_S = 1.0
+# What the procedures are written for, whatever a role or database has as its default.
+READ_COMMITTED = "SET default_transaction_isolation TO 'read committed'"
 
 
 class Watched:
@@ -118,6 +120,7 @@ class Pool:
 
     async def _configure(self, connection: AsyncConnection) -> None:
         connection.prepare_threshold = 1 if self._prepare else None
+        await connection.execute(READ_COMMITTED)
         for gone in [one for one in self._watched if one.closed]:
             del self._watched[gone]
         self._watched[connection] = Watched(connection)
@@ -207,6 +210,7 @@ class Lane:
         try:
             async with asyncio.timeout(self._connect_s):
                 connection = await AsyncConnection.connect(**self._parameters)
+                await connection.execute(READ_COMMITTED)
         except (TimeoutError, psycopg.Error) as error:
             # While it is away, callers are told at once instead of queueing at its door.
             self._retry_at = time.monotonic() + self._backoff_s

@@ -529,6 +529,41 @@ async def test_a_parked_discovery_hears_of_a_queue_that_is_made_here(here, fresh
     assert await within(waiting, BELL_S) == ["first"]
 
 
+async def test_a_queue_born_while_a_new_group_waits_delivers_its_first_message(here, fresh_queue):
+    waiting = here.park(None, namespace=fresh_queue, group="g", subscription_mode="new")
+    await here.parked(1)
+    await here.push(f"{fresh_queue}.born", "first")
+    assert await within(waiting, BELL_S) == ["first"]
+
+
+async def test_a_queue_born_after_the_group_met_its_namespace_delivers_its_first_message(
+    here, fresh_queue
+):
+    options = {"namespace": fresh_queue, "group": "g", "subscription_mode": "new"}
+    await here.push(f"{fresh_queue}.old", "before")
+    assert await here.pop(None, **options) == []
+    await here.push(f"{fresh_queue}.born", "first")
+    assert await within(here.park(None, **options), BELL_S) == ["first"]
+
+
+async def test_a_discovery_serves_every_queue_in_turn(here, fresh_queue):
+    for number in range(30):
+        await here.push(f"{fresh_queue}.busy", number, partition=str(number))
+    await here.push(f"{fresh_queue}.quiet", "quiet")
+    options = {"namespace": fresh_queue, "batch": 1, "auto_ack": True}
+    got = [(await here.payloads(None, **options))[0] for _ in range(4)]
+    assert "quiet" in got
+
+
+async def test_a_held_pop_ends_with_its_time_though_the_queue_is_deleted(here, fresh_queue):
+    await here.configure(fresh_queue, minPopWaitTime=2000)
+    await here.push(fresh_queue, 1)
+    waiting = here.park(fresh_queue, batch=10, timeout_s=1.0)
+    await here.parked(1, fresh_queue)
+    await here.delete(fresh_queue)
+    assert await within(waiting, 5.0) == []
+
+
 async def test_many_pops_of_a_quiet_queue_share_their_probes(here, fresh_queue):
     assert await here.pop(fresh_queue) == []
     before = here.broker.counters.probe_calls

@@ -67,11 +67,17 @@ def test_handler_names_are_unique():
     assert len({route.handler for route in ROUTES}) == len(ROUTES)
 
 
+@pytest.mark.parametrize("raw", [b"%", b"%zz", b"a%2", b"%%41"])
+def test_a_broken_escape_is_refused_and_is_nobodys_name(raw):
+    with pytest.raises(RequestError, match="percent"):
+        Router().find("GET", b"/api/v1/pop/queue/" + raw)
+
+
 @pytest.mark.parametrize(
     ("raw", "queue"),
     [
         (b"a%2Fb", "a/b"), (b"a%2fb", "a/b"), (b"a%252Fb", "a%2Fb"), (b"..", ".."), (b".", "."),
-        (b"%2E%2E", ".."), (b"%", "%"), (b"%25", "%"), (b"%zz", "%zz"), (b"a+b", "a+b"),
+        (b"%2E%2E", ".."), (b"%25", "%"), (b"%25zz", "%zz"), (b"a+b", "a+b"),
         (b"a%20b", "a b"), (b"a%3Fx=1%23y", "a?x=1#y"), (b"q%0A", "q\n"), (b"", ""), (b"%20", " "),
         (b"Z%C3%BCrich%2F%E6%9D%B1%E4%BA%AC", "Zürich/東京"), ("é".encode(), "é"),
         (b"partition", "partition"), (b"queue", "queue"), (b"x%2Fpartition%2Fy", "x/partition/y"),

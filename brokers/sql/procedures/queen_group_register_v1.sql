@@ -14,13 +14,19 @@
 -- has no cursor and counts from its first message. `all` seeds nothing. A time seeds just
 -- below the first message stored at or after it, at most at the visible end. Two workers
 -- racing here: the second waits for the first's group row and then seeds nothing.
+-- A discovery (p_namespace, p_task) may meet a queue that was born after the group's first
+-- contact: since this pop began, or since the group met another queue of the discovery.
+-- All that is in it came later, so it delivers from the first message, as `all` does.
 
 CREATE OR REPLACE FUNCTION queen_group_register_v1(
     p_queue_id   bigint,
     p_group      text,
     p_mode       text,
     p_from       timestamptz,
-    p_conflation boolean
+    p_conflation boolean,
+    p_namespace  text,
+    p_task       text,
+    p_waited_s   double precision
 )
 RETURNS TABLE (created boolean, conflation boolean)
 LANGUAGE plpgsql
@@ -30,6 +36,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_created boolean;
+    v_born    boolean := false;
 BEGIN
     RETURN QUERY
     SELECT false, known.conflation
@@ -42,6 +49,21 @@ BEGIN
     PERFORM 1 FROM queen_queue WHERE id = p_queue_id FOR KEY SHARE;
     IF NOT FOUND THEN
         RETURN;
+    END IF;
+
+    IF p_namespace IS NOT NULL AND p_mode = 'new' AND p_from IS NULL THEN
+        SELECT met.created_at >= clock_timestamp() - make_interval(secs => p_waited_s)
+               OR EXISTS (
+                   SELECT FROM queen_queue other
+                     JOIN queen_group known
+                       ON known.queue_id = other.id AND known.consumer_group = p_group
+                    WHERE other.tenant_id = met.tenant_id
+                      AND (p_namespace = '' OR other.namespace = p_namespace)
+                      AND (p_task = '' OR other.task = p_task)
+                      AND known.created_at <= met.created_at)
+          INTO v_born
+          FROM queen_queue met
+         WHERE met.id = p_queue_id;
     END IF;
 
     INSERT INTO queen_group (queue_id, consumer_group, subscription_mode, subscription_timestamp,
@@ -66,7 +88,7 @@ BEGIN
          WHERE lane.queue_id = p_queue_id
          ORDER BY lane.id
         ON CONFLICT DO NOTHING;
-    ELSIF v_created AND p_mode = 'new' THEN
+    ELSIF v_created AND p_mode = 'new' AND NOT v_born THEN
         INSERT INTO queen_cursor (partition_id, consumer_group, committed)
         SELECT lane.id, p_group, lane.last_offset
           FROM queen_partition lane
