@@ -8,6 +8,7 @@ Imports nothing of ours.
 from brokers.models.consumers import Cursor, DeadLetter, Group, Wake
 from brokers.models.log import Partition, Queue, Segment, Transaction
 from brokers.models.system import Lease, QueueCounter, Reclaim, System, TransactionSlot
+from brokers.models.timers import Timer
 
 __all__ = [
     "Cursor",
@@ -20,6 +21,7 @@ __all__ = [
     "Reclaim",
     "Segment",
     "System",
+    "Timer",
     "Transaction",
     "TransactionSlot",
     "Wake",

@@ -69,12 +69,14 @@ SELECT ring_no, partition_id, due_us, leased, wake_version, looked_at, truncated
 """
 TRANSACTION_COMMIT = """
 SELECT kind, no, outcome, duplicate_positions, duplicate_ids::text[], lease_released,
-       dead_lettered, queue_id, partition_id
+       dead_lettered, queue_id, partition_id, timer_message_id::text,
+       (extract(epoch FROM timer_deliver_at) * 1000000)::bigint
   FROM queen_transaction_commit_v1(
        %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::text[],
        %b::bytea[], %s::uuid[], %s::uuid[], %s::integer,
        %s::uuid, %s::uuid[], %b::text[], %s::uuid[], %b::text[], %s::smallint[], %b::text[],
-       %s::uuid[], %s::boolean)
+       %s::uuid[], %s::boolean, %s::uuid, %b::text[], %b::text[], %b::text[], %s::bigint[],
+       %b::text[], %b::bytea[], %s::boolean[], %s::text)
 """
 LEASE_EXTEND = """
 SELECT renewed, expires_at
@@ -236,6 +238,8 @@ class CommitRow(NamedTuple):
     dead_lettered: bool | None
     queue_id: int | None
     partition_id: int | None
+    timer_message_id: str | None
+    timer_deliver_us: int | None
 
 
 def array(values: Iterable[object]) -> str:
@@ -275,7 +279,7 @@ async def partition_ensure(
     return [found.get(no) for no in range(1, len(names) + 1)]
 
 
-def _push_parameters(groups: Sequence[PushGroup], wait_ms: int) -> tuple[Any, ...]:
+def push_parameters(groups: Sequence[PushGroup], wait_ms: int) -> tuple[Any, ...]:
     flags = [group.flags for group in groups]
     return (
         array(group.partition_id for group in groups),
@@ -295,7 +299,7 @@ async def message_push(
     fetch: Fetch, groups: Sequence[PushGroup], *, wait_ms: int
 ) -> list[PushVerdict]:
     """One verdict a group, in their order."""
-    rows = await fetch(MESSAGE_PUSH, _push_parameters(groups, wait_ms))
+    rows = await fetch(MESSAGE_PUSH, push_parameters(groups, wait_ms))
     verdicts: list[PushVerdict | None] = [None] * len(groups)
     for no, *verdict in rows:
         verdicts[no - 1] = PushVerdict(*verdict)
@@ -423,15 +427,18 @@ async def transaction_commit(
     required_leases: Sequence[str],
     mentions_lease: bool,
     wait_ms: int,
+    timers: Sequence[Any],
 ) -> list[CommitRow]:
+    """`timers` are the columns that timer_calls.apply_columns() makes."""
     rows = await fetch(
         TRANSACTION_COMMIT,
         (
-            *_push_parameters(groups, wait_ms),
+            *push_parameters(groups, wait_ms),
             None if tenant is None else str(tenant),
             *_ack_columns(acks),
             array(required_leases),
             mentions_lease,
+            *timers,
         ),
     )
     return [CommitRow(*row) for row in rows]

@@ -1,16 +1,18 @@
--- queen_transaction_commit_v1: pushes and acks of any partitions, all or nothing.
+-- queen_transaction_commit_v1: pushes, acks and timers, of any queues, all or nothing.
 --
 -- Called by  brokers/store/calls.py, transaction_commit()
--- Reads      what queen_message_push_v1 and queen_message_ack_v1 read
+-- Reads      what queen_timer_apply_v1, queen_message_push_v1 and queen_message_ack_v1 read
 -- Writes     what they write
--- Locks      partition rows in ascending id (waiting at most p_wait_ms for each), then
+-- Locks      timer rows by (queue, key), then partition rows in ascending id (waiting at most p_wait_ms for each), then
 --            cursor rows in ascending (partition, group), then queen_wake rows.
--- Cost       one push call and one ack call.
--- Answers    push rows (kind 'push', no = group) as queen_message_push_v1, and ack rows
---            (kind 'ack', no = ack) as queen_message_ack_v1.
+-- Cost       one call of each.
+-- Answers    timer rows (kind 'timer', no = operation, outcome = status), push rows (kind
+--            'push', no = group) as queen_message_push_v1, and ack rows (kind 'ack',
+--            no = ack) as queen_message_ack_v1.
 -- Raises     QN001 stale: ids or version are out of date, reload and repeat
 --            QN002 a pushed transactionId is already in the window (DETAIL: group position)
 --            QN003 an ack cannot be carried out (DETAIL: ack outcome)
+--            QN010 a timer's queue encrypts and its payload is plain
 --            55P03 when a partition's lock is not had in time
 --
 -- Every raise undoes all of it: the function is the transaction. A lease is checked after
@@ -36,21 +38,50 @@ CREATE OR REPLACE FUNCTION queen_transaction_commit_v1(
     p_ack_actions    smallint[],
     p_ack_errors     text[],
     p_required       uuid[],
-    p_mentions_lease boolean
+    p_mentions_lease boolean,
+    p_timer_tenant     uuid,
+    p_timer_queues     text[],
+    p_timer_keys       text[],
+    p_timer_partitions text[],
+    p_timer_delays     bigint[],
+    p_timer_txns       text[],
+    p_timer_payloads   bytea[],
+    p_timer_encrypted  boolean[],
+    p_timer_producer   text
 )
 RETURNS TABLE (
     kind text, no integer, outcome text, base_offset bigint,
     duplicate_positions integer[], duplicate_ids uuid[],
-    lease_released boolean, dead_lettered boolean, queue_id bigint, partition_id bigint
+    lease_released boolean, dead_lettered boolean, queue_id bigint, partition_id bigint,
+    timer_message_id uuid, timer_deliver_at timestamptz
 )
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_push record;
-    v_ack  record;
+    v_timer record;
+    v_push  record;
+    v_ack   record;
 BEGIN
+    IF cardinality(p_timer_keys) > 0 THEN
+        FOR v_timer IN
+            SELECT * FROM queen_timer_apply_v1(
+                p_timer_tenant, p_timer_queues, p_timer_keys, p_timer_partitions,
+                p_timer_delays, p_timer_txns, p_timer_payloads, p_timer_encrypted,
+                p_timer_producer)
+        LOOP
+            kind := 'timer';
+            no := v_timer.operation_no;
+            outcome := v_timer.status;
+            timer_message_id := v_timer.message_id;
+            timer_deliver_at := v_timer.deliver_at;
+            RETURN NEXT;
+        END LOOP;
+        timer_message_id := NULL;
+        timer_deliver_at := NULL;
+    END IF;
+
     IF cardinality(p_partition_ids) > 0 THEN
         FOR v_push IN
             SELECT * FROM queen_message_push_v1(
