@@ -43,7 +43,17 @@ TABLE: Mapping[str, Entry] = {
     "conflict": Entry(409),
     "body_too_large": Entry(413),
     "unsupported_encoding": Entry(415),
+    "timers_bad_request": Entry(400),
+    "timers_count_prefix_required": Entry(400),
+    "timers_count_prefix_invalid": Entry(400),
+    "timers_count_prefix_too_long": Entry(400),
+    "timers_count_no_paging": Entry(400),
+    "timers_read_mode_unknown": Entry(400),
+    "timer_horizon_exceeded": Entry(403),
+    "payload_too_large": Entry(413),
     # The wrong moment.
+    "timers_disabled": Entry(503),
+    "timers_unavailable": Entry(503),
     "rate_limited": Entry(429, code_in_body=True),
     "unavailable": Entry(503, code_in_body=True),
     # The world broke.

@@ -15,11 +15,18 @@ from uuid import UUID, uuid4
 
 import prometheus_client
 
-from brokers.api import VERSION, payloads, render, wire
+from brokers.api import VERSION, hot_timers, payloads, render, timer_payloads, wire
 from brokers.api.auth import Principal
 from brokers.api.routes import Route
 from brokers.api.wire import NO_CONTENT, Receive, Reply
-from brokers.domain import QUEUE_MODE, Ack, PopRequest, PushRequest, TransactionRequest
+from brokers.domain import (
+    QUEUE_MODE,
+    Ack,
+    PopRequest,
+    PushRequest,
+    TransactionRequest,
+    TransactionResult,
+)
 from brokers.errors import RequestError, StoreError
 from brokers.services import ack as ack_service
 from brokers.services import leases as lease_service
@@ -40,6 +47,7 @@ SUBSCRIPTION_TEXT_MAX = 64
 HEALTH_TIMEOUT_S = 5.0
 # Decoding a body of this size takes long enough that others should run meanwhile.
 THREAD_BODY_BYTES = 1_048_576
+REFUSED_BUNDLE = ("timer_horizon_exceeded", "payload_too_large")
 
 T = TypeVar("T")
 
@@ -178,10 +186,27 @@ async def lease_extend(call: Call) -> Reply:
 
 
 async def transaction(call: Call) -> Reply:
+    config = call.broker.config
     try:
         parsed = await _parsed(payloads.transaction, call.body)
+        timers = timer_payloads.operations(parsed.timers, config.timers)
     except RequestError as error:
-        # Refused before any storage, in the envelope that a transaction's caller reads.
+        return _refused_transaction(error)
+    request = TransactionRequest(
+        tenant=call.tenant,
+        operations=parsed.operations,
+        required_leases=parsed.required_leases,
+        mentions_lease=parsed.mentions_lease,
+        producer_sub=call.principal.subject,
+        timers=timers,
+    )
+    return Reply(200, render.transaction(await transaction_service.commit(call.broker, request)))
+
+
+def _refused_transaction(error: RequestError) -> Reply:
+    """Refused before any storage, in the envelope that a transaction's caller reads. A bundle
+    that could be read but asks for too much is answered like a rollback."""
+    if error.code not in REFUSED_BUNDLE:
         error.body = {
             "transactionId": str(uuid4()),
             "success": False,
@@ -189,15 +214,15 @@ async def transaction(call: Call) -> Reply:
             "error": error.text,
             "results": [],
         }
-        raise
-    request = TransactionRequest(
-        tenant=call.tenant,
-        operations=parsed.operations,
-        required_leases=parsed.required_leases,
-        mentions_lease=parsed.mentions_lease,
-        producer_sub=call.principal.subject,
+        raise error
+    result = TransactionResult(
+        transaction_id=str(uuid4()),
+        success=False,
+        results=[],
+        reason=error.code,
+        error=error.text,
     )
-    return Reply(200, render.transaction(await transaction_service.commit(call.broker, request)))
+    return Reply(200, render.transaction(result))
 
 
 async def _parsed(parse: Callable[[bytes], T], body: bytes) -> T:
@@ -266,3 +291,4 @@ HANDLERS: dict[str, Handler] = {
         prometheus,
     )
 }
+HANDLERS |= hot_timers.HANDLERS

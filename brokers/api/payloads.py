@@ -123,6 +123,8 @@ class Transaction(msgspec.Struct, gc=False):
     operations: list[PushItem | Ack]
     required_leases: list[str]
     mentions_lease: bool
+    # The array as it was sent: timer_payloads.py reads it, as it reads the timers' own route.
+    timers: bytes = b"[]"
 
 
 _push = msgspec.json.Decoder(PushBody)
@@ -180,9 +182,9 @@ def lease_seconds(body: bytes) -> int:
 
 def transaction(body: bytes) -> Transaction:
     parsed = _decode(json_text(body), _transaction.decode, TransactionBody)
-    for name, rider in (("kv", parsed.kv), ("timers", parsed.timers)):
-        _refuse_rider(name, bytes(rider))
-    if not parsed.operations:
+    _refuse_rider("kv", bytes(parsed.kv))
+    timers = _rider("timers", bytes(parsed.timers))
+    if not parsed.operations and timers == b"[]":
         raise RequestError("bad body: operations must not be empty", code="bad_body")
     leases = parsed.required_leases or []
     for index, lease_id in enumerate(leases):
@@ -198,7 +200,7 @@ def transaction(body: bytes) -> Transaction:
         else:
             for item in _items_of(operation):
                 operations.append(_push_of(item, len(operations)))
-    return Transaction(operations, leases, mentions_lease)
+    return Transaction(operations, leases, mentions_lease, timers)
 
 
 def _decode(body: bytes, decode: Callable[[bytes], T], shape: type[T]) -> T:
@@ -282,6 +284,15 @@ def _uuid_or_none(raw: bytes) -> str | None:
         return str(UUID(text)) if len(text) == 36 else None
     except (msgspec.MsgspecError, ValueError):
         return None
+
+
+def _rider(name: str, raw: bytes) -> bytes:
+    """The array of a rider; absent, null and empty are the same."""
+    if raw in (b"", b"null"):
+        return b"[]"
+    if not raw.startswith(b"["):
+        raise RequestError(f"bad body: {name} must be an array", code="bad_body")
+    return raw if raw[1:-1].strip(b" \t\r\n") else b"[]"
 
 
 def _refuse_rider(name: str, raw: bytes) -> None:

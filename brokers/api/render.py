@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC
 from json.encoder import encode_basestring
 
+from brokers.api import render_timers
 from brokers.domain import (
     AckOutcome,
     LeaseExtension,
@@ -103,6 +104,9 @@ def transaction(result: TransactionResult) -> bytes:
 
 
 def _operation(index: int, one: OperationResult) -> str:
+    if one.timer is not None:
+        own = render_timers.members(*one.timer)
+        return f'{{"index":{index},"type":"timer","success":{_boolean(one.success)},{own}}}'
     head = (
         f'{{"index":{index},"type":"{one.type}","success":{_boolean(one.success)},'
         f'"transactionId":{encode_basestring(one.transaction_id)}'

@@ -17,12 +17,20 @@ from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from brokers.api.wire import NAME_BYTES_MAX, TRANSACTION_ID_BYTES_MAX, check_identifier
+from brokers.api.wire import (
+    NAME_BYTES_MAX,
+    TIMER_KEY_BYTES_MAX,
+    TRANSACTION_ID_BYTES_MAX,
+    check_identifier,
+)
 from brokers.errors import MethodNotAllowed, NoSuchRoute, RequestError
 
 SEGMENTS_MAX = 64
 # What may be longer in a path than a name.
-PARAMETER_BYTES_MAX = {"transactionId": TRANSACTION_ID_BYTES_MAX}
+PARAMETER_BYTES_MAX = {
+    "transactionId": TRANSACTION_ID_BYTES_MAX,
+    "timerKey": TIMER_KEY_BYTES_MAX,
+}
 
 
 class Level(StrEnum):
@@ -70,6 +78,7 @@ READ_WRITE, ADMIN = Level.READ_WRITE, Level.ADMIN
 
 _POP = "/api/v1/pop"
 _QUEUES = "/api/v1/resources/queues"
+_TIMERS = "/api/v1/timers"
 
 # A HEAD is a GET without its body where a GET changes nothing (`head`). It is never a pop:
 # that would claim messages and throw them away.
@@ -97,6 +106,10 @@ ROUTES: tuple[Route, ...] = (
         DRF,
         "message_retry",
     ),
+    Route("POST", _TIMERS, WRITE, HOT, "timers_apply"),
+    Route("GET", f"{_TIMERS}/:queue", READ, HOT, "timers_read", head=True),
+    Route("GET", f"{_TIMERS}/:queue/*timerKey", READ, HOT, "timer_peek", head=True),
+    Route("DELETE", f"{_TIMERS}/:queue/*timerKey", READ_WRITE, HOT, "timer_cancel"),
     Route("GET", "/health", PUBLIC, HOT, "health", False, head=True),
     Route("GET", "/status", READ, HOT, "status", False, head=True),
     Route("GET", "/livez", PUBLIC, HOT, "livez", False, head=True),

@@ -1,6 +1,7 @@
-"""Transaction: pushes and acks of any queues and partitions, all or nothing.
+"""Transaction: pushes, acks and timers of any queues and partitions, all or nothing.
 
-Imports domain, frames, store, flow/acks, services/push. Called by api/hot.py.
+Imports domain, frames, store, flow/acks, services/push, services/timers. Called by
+api/hot.py.
 """
 
 from typing import TYPE_CHECKING
@@ -12,13 +13,15 @@ from brokers.domain import (
     Ack,
     OperationResult,
     PushItem,
+    TimerOutcome,
     TransactionRequest,
     TransactionResult,
 )
 from brokers.errors import Permanent, StoreError
 from brokers.flow.acks import ERRORS, ack_item, uuid_text
+from brokers.services import timers as timer_service
 from brokers.services.push import make_parcel
-from brokers.store import calls
+from brokers.store import calls, timer_calls
 from brokers.store.calls import CommitRow, PartitionRow, PushGroup
 from brokers.store.combine import NO_KEY
 
@@ -38,6 +41,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
     error: a transaction is never spooled.
     """
     transaction_id = str(uuid4())
+    timer_service.check_switch(broker, request.timers)
     plan = Plan(broker, request)
     for _ in range(STALE_ROUNDS_MAX):
         refused = await plan.resolve()
@@ -53,6 +57,9 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
                     required_leases=[uuid_text(one) or NIL_ID for one in request.required_leases],
                     mentions_lease=request.mentions_lease,
                     wait_ms=broker.config.push.busy_ms,
+                    timers=timer_calls.apply_columns(
+                        request.tenant, request.timers, request.producer_sub
+                    ),
                 )
         except Permanent as error:
             if error.sqlstate == STALE:
@@ -64,6 +71,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
                 raise
             return _failure(transaction_id, "db_error", error.text)
         plan.announce(rows)
+        timer_service.scheduled(broker, request.timers)
         broker.counters.transactions += 1
         return TransactionResult(
             transaction_id=transaction_id, success=True, results=plan.results(rows)
@@ -163,8 +171,13 @@ class Plan:
         originals: dict[int, str] = {}
         groups = list(self._places.values())
         acked: dict[int, CommitRow] = {}
+        timed: dict[int, TimerOutcome] = {}
         for row in rows:
-            if row.kind == "ack":
+            if row.kind == "timer":
+                timed[row.no - 1] = TimerOutcome(
+                    row.outcome, row.timer_message_id, row.timer_deliver_us
+                )
+            elif row.kind == "ack":
                 acked[self._ack_nos[row.no - 1]] = row
             elif row.duplicate_positions and row.duplicate_ids:
                 nos = groups[row.no - 1]
@@ -192,6 +205,11 @@ class Plan:
                         "ack", True, operation.transaction_id, dlq=bool(acked[no].dead_lettered)
                     )
                 )
+        for no, timer in enumerate(self._request.timers):
+            outcome = timed[no]
+            results.append(
+                OperationResult("timer", outcome.ok, timer.txn or "", timer=(timer, outcome))
+            )
         return results
 
     def ack_text(self, detail: str) -> str:
@@ -209,6 +227,8 @@ def _refusal(transaction_id: str, plan: Plan, error: Permanent) -> TransactionRe
         return _failure(transaction_id, "duplicate", error.text.split("\n")[0])
     if error.sqlstate == ACK_REJECTED:
         return _failure(transaction_id, "ack_rejected", plan.ack_text(error.detail))
+    if error.sqlstate == timer_service.ENCRYPTS:
+        return _failure(transaction_id, "db_error", NO_KEY)
     return _failure(transaction_id, "db_error", error.text.split("\n")[0])
 
 
