@@ -24,15 +24,19 @@ LANGUAGE plpgsql
 SET enable_seqscan = off
 AS $$
 DECLARE
+    v_timers     tid[];
     v_queue_id   bigint;
     v_partitions bigint;
 BEGIN
-    PERFORM 1
-       FROM queen_timer
-      WHERE tenant_id = p_tenant_id AND queue = p_name
-      ORDER BY timer_key
-        FOR UPDATE;
-    DELETE FROM queen_timer WHERE tenant_id = p_tenant_id AND queue = p_name;
+    -- Only what was locked in key order goes: a second look would meet timers that came
+    -- meanwhile, out of the order.
+    v_timers := ARRAY(
+        SELECT ctid
+          FROM queen_timer
+         WHERE tenant_id = p_tenant_id AND queue = p_name
+         ORDER BY timer_key
+           FOR UPDATE);
+    DELETE FROM queen_timer WHERE ctid = ANY (v_timers);
 
     SELECT id INTO v_queue_id
       FROM queen_queue

@@ -73,7 +73,7 @@ BEGIN
             SELECT v_one.partition_id, '__timer__',
                    least(coalesce(min(letter.message_offset), 0), 0) - 1,
                    v_one.message_id, v_one.txn, hashtextextended(v_one.txn, 0), v_one.payload,
-                   v_one.encrypted, v_one.producer_sub, p_error, attempts, clock_timestamp()
+                   v_one.encrypted, v_one.producer_sub, p_error, v_one.attempts_now, clock_timestamp()
               FROM queen_dead_letter letter
              WHERE letter.partition_id = v_one.partition_id
                AND letter.consumer_group = '__timer__';
@@ -83,8 +83,8 @@ BEGIN
                SET claim_token = NULL,
                    claimed_until = clock_timestamp() + interval '1 millisecond' * least(
                        p_backoff_max_ms,
-                       p_backoff_min_ms * 2 ^ least(greatest(
-                           attempts - 1, 0) * (p_error IS NOT NULL)::integer, 30)),
+                       p_backoff_min_ms * 2 ^ CASE WHEN p_error IS NULL THEN 0
+                           ELSE least(v_one.attempts_now - 1, 30) END),
                    attempts = v_one.attempts_now,
                    last_error = coalesce(p_error, timer.last_error)
              WHERE timer.ctid = v_one.place;
