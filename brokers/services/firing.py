@@ -197,7 +197,7 @@ class Firing:
             token,
             [one.place for one, _ in timers],
             [None if row is None else row.id for _, row in timers],
-            error=error.text[:ERROR_CHARACTERS_MAX],
+            error=error.text.split("\n")[0][:ERROR_CHARACTERS_MAX],
             backoff_min_ms=self._config.backoff_min_ms,
             backoff_max_ms=self._config.backoff_max_ms,
             attempts_max=self._config.attempts_max,
