@@ -292,7 +292,7 @@ PUSH = {"type": "push", "queue": "q"}
         {"operations": [PUSH, {"type": "Push", "queue": "q"}]},
         {"operations": [PUSH], "requiredLeases": "x"},
         {"operations": [PUSH], "requiredLeases": [1]},
-        {"operations": [PUSH], "kv": [{"op": "put"}]}, {"operations": [], "timers": [{}]},
+        {"operations": [PUSH], "kv": [{"op": "put"}]}, {"operations": [PUSH], "timers": {}},
         {"operations": [PUSH], "kv": {}}, {"operations": [{"type": "\ud800"}]},
     ],
 )  # fmt: skip
@@ -305,8 +305,17 @@ def test_an_empty_rider_is_no_rider_and_a_full_one_says_what_is_missing():
         parsed = payloads.transaction(json.dumps({"operations": [PUSH], "kv": rider}).encode())
         assert len(parsed.operations) == 1
     assert "later release" in refusal(
-        payloads.transaction, {"operations": [PUSH], "timers": [{"op": "schedule"}]}
+        payloads.transaction, {"operations": [PUSH], "kv": [{"op": "put"}]}
     )
+
+
+def test_the_timers_of_a_transaction_are_handed_on_as_they_are():
+    for sent, kept in ((b"null", b"[]"), (b"[ ]", b"[]"), (b'[{"op":1}]', b'[{"op":1}]')):
+        body = b'{"operations":[],"timers":%s}' % sent
+        if kept == b"[]":
+            assert "must not be empty" in refusal(payloads.transaction, body)
+            body = body.replace(b"[],", b"[%s]," % json.dumps(PUSH).encode(), 1)
+        assert payloads.transaction(body).timers == kept
 
 
 # The tolerant decoder
