@@ -20,7 +20,7 @@ CONTENDED_MAX_S = 0.200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a cycle saw. `next_due_s` counts from the end of the cycle; None: nothing pends.
+    """What a cycle saw. `next_due_s` counts from the end of the cycle; None: nothing is due soon.
 
     `due` timers were there at its start; it took `claimed` of them, and `cut_short` says
     that a bound of the cycle ended it and not the lack of work.

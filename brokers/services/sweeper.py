@@ -123,7 +123,12 @@ class Sweeper:
         return cycle
 
     async def _fire_due(self, cycle: Cycle, started: float) -> Seen:
-        probe = await timer_calls.timer_probe(self._fetch, due_cap=self._config.due_cap)
+        config = self._config
+        probe = await timer_calls.timer_probe(
+            self._fetch,
+            due_cap=config.due_cap,
+            ahead_ms=max(config.max_sleep_ms, config.idle_max_sleep_ms),
+        )
         probed_at = time.monotonic()
         self._count(probe, cycle)
         due, cut_short = probe.due, False

@@ -29,7 +29,7 @@ SELECT timer_key, partition, (extract(epoch FROM deliver_at) * 1000000)::bigint,
 TIMER_PEEK = f"{_SHOWN}, payload FROM queen_timer_peek_v1(%s::uuid, %s::text, %s::text)"
 TIMER_LIST = f"{_SHOWN} FROM queen_timer_list_v1(%s::uuid, %s::text, %s::text, %s::integer)"
 TIMER_COUNT = "SELECT queen_timer_count_v1(%s::uuid, %s::text, %s::text)"
-TIMER_PROBE = "SELECT due, late_us, next_us FROM queen_timer_probe_v1(%s::integer)"
+TIMER_PROBE = "SELECT due, late_us, next_us FROM queen_timer_probe_v1(%s::integer, %s::bigint)"
 TIMER_CLAIM = """
 SELECT place::text, tenant_id::text, queue, partition, txn, message_id::text, payload,
        encrypted, producer_sub, attempts, late_us
@@ -129,8 +129,9 @@ async def timer_count(fetch: Fetch, tenant: UUID, queue: str, *, prefix: str) ->
     return count
 
 
-async def timer_probe(fetch: Fetch, *, due_cap: int) -> Probe:
-    [row] = await fetch(TIMER_PROBE, (due_cap,))
+async def timer_probe(fetch: Fetch, *, due_cap: int, ahead_ms: int) -> Probe:
+    """Nothing is told of timers that are due later than `ahead_ms` from now."""
+    [row] = await fetch(TIMER_PROBE, (due_cap, ahead_ms))
     return Probe(*row)
 
 

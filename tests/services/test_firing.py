@@ -164,14 +164,7 @@ async def test_one_poisoned_timer_is_isolated_charged_and_set_aside(client, swee
     rows = await client.broker.store.fetch(
         "SELECT consumer_group, transaction_id, error, retry_count FROM queen_dead_letter"
     )
-    assert [tuple(row) for row in rows] == [
-        (
-            "__timer__",
-            '"poison"',
-            "poisoned bytes\nCONTEXT:" + rows[0][2].partition("CONTEXT:")[2],
-            3,
-        )
-    ]
+    assert [tuple(row) for row in rows] == [("__timer__", '"poison"', "poisoned bytes", 3)]
     assert client.broker.timer_metrics.poisoned == 3
     assert client.broker.timer_metrics.dead_letters == 1
 

@@ -58,6 +58,10 @@ def claim(db, *, token=None, limit=10_000, lease_ms=LEASE_MS, start=0, bytes_max
     return token, timers
 
 
+def probe_of(db, due_cap=10, ahead_ms=120_000):
+    return call(db, timer_calls.timer_probe, due_cap=due_cap, ahead_ms=ahead_ms)
+
+
 def group(lane, timers):
     timers = sorted(timers, key=lambda one: one.message_id)
     made = [
@@ -304,18 +308,19 @@ def test_a_claim_that_ran_out_is_taken_by_the_next(db, fresh_queue):
 
 
 def test_the_probe_tells_what_is_due_and_when_the_next_is(db, fresh_queue):
-    assert call(db, timer_calls.timer_probe, due_cap=10) == (0, None, None)
+    assert probe_of(db) == (0, None, None)
     apply(db, schedule(fresh_queue, "far", 60_000))
-    probe = call(db, timer_calls.timer_probe, due_cap=10)
+    probe = probe_of(db)
     assert (probe.due, probe.late_us) == (0, None)
     assert 50_000_000 < probe.next_us <= 60_000_000
+    assert probe_of(db, ahead_ms=50_000) == (0, None, None), "nobody sleeps as long as that"
     apply(db, *[schedule(fresh_queue, f"k{no}", -5000, partition=f"p{no}") for no in range(12)])
-    assert call(db, timer_calls.timer_probe, due_cap=1000).due == 12
-    probe = call(db, timer_calls.timer_probe, due_cap=10)
+    assert probe_of(db, 1000).due == 12
+    probe = probe_of(db)
     assert probe.due == 10
     assert probe.late_us >= 5_000_000 and probe.next_us > 50_000_000
     claim(db, lease_ms=20_000)
-    probe = call(db, timer_calls.timer_probe, due_cap=10)
+    probe = probe_of(db)
     assert probe.due == 0
     assert 10_000_000 < probe.next_us <= 20_000_000, "a claimed one is due when its lease ends"
 
@@ -342,9 +347,9 @@ def test_the_probe_and_the_claim_read_index_ranges_only(db, fresh_queue):
         return row[0]
 
     before = entries_read()
-    call(db, timer_calls.timer_probe, due_cap=2000)
-    claim(db, limit=200)
-    assert entries_read() - before <= 4 * 64
+    assert probe_of(db, 2000, ahead_ms=1000) == (0, None, None)
+    assert claim(db, limit=200)[1] == []
+    assert entries_read() == before
 
 
 # --- a cancel or a reschedule against a claim ---------------------------------------------------

@@ -38,7 +38,7 @@ DECLARE
     v_share  integer;
     v_places tid[] := '{}';
 BEGIN
-    FOREACH v_share IN ARRAY ARRAY[greatest(p_limit / 8, 1), p_limit] LOOP
+    FOREACH v_share IN ARRAY ARRAY[greatest(p_limit / 2, 1), p_limit] LOOP
         v_places := v_places || ARRAY(
             SELECT due.ctid
               FROM generate_series(p_start, p_start + 63) AS given(shard)
