@@ -585,6 +585,20 @@ def test_tenants_do_not_see_each_others_timers(start_broker, fresh_queue):
         assert f'tenant="{tenants[0]}"' in metrics and tenants[1] not in metrics
 
 
+def test_while_the_database_is_away_every_route_says_come_back(start_broker, tmp_path):
+    broker = start_broker(ready=False, PG_HOST=str(tmp_path / "nowhere"))
+    with TimerClient.at(broker.url) as wire:
+        for answer in (
+            wire.post_ops(op("q", "a")),
+            wire.get(wire.path("q", "a")),
+            wire.get(f"{TIMERS}/q"),
+            wire.get(f"{TIMERS}/q", mode="count", prefix="a"),
+            wire.http.delete(wire.path("q", "a")),
+        ):
+            refused(answer, 503, "timers_unavailable")
+            assert int(answer.headers["retry-after"]) > 0
+
+
 def test_every_broker_exposes_timers_and_sweeper(wire):
     metrics = wire.get("/metrics/prometheus").text
     for name in (
