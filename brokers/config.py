@@ -256,6 +256,35 @@ class AdmissionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KvConfig:
+    """Key/value state. Its pool is what bounds it: zero means a tenth of DB_POOL_SIZE, 4..32.
+
+    The rates are those of a metered tenant, per second; the default tenant is unmetered.
+    """
+
+    pool_size: int = setting("QUEEN_KV_POOL_SIZE", default=0, floor=0, high=1000)
+    ops_max: int = setting("QUEEN_KV_MAX_OPS_PER_CALL", default=256, floor=1, high=10_000)
+    keys_max: int = setting("QUEEN_KV_MAX_KEYS_PER_CALL", default=1024, floor=1, high=100_000)
+    # Beyond 2000 a key would not fit the index together with its namespace.
+    key_bytes_max: int = setting("QUEEN_KV_MAX_KEY_BYTES", default=512, floor=1, high=2000)
+    value_bytes_max: int = setting(
+        "QUEEN_KV_MAX_VALUE_BYTES", default=65_536, floor=1, high=67_108_864
+    )
+    read_bytes_max: int = setting(
+        "QUEEN_KV_MAX_READ_BYTES", default=4_194_304, floor=1, high=BODY_BYTES_CEILING
+    )
+    prefix_limit: int = setting("QUEEN_KV_PREFIX_LIMIT", default=1000, floor=1, high=100_000)
+    read_rate: int = setting("QUEEN_KV_READ_RATE", default=200, floor=1, high=INT_MAX)
+    read_burst: int = setting("QUEEN_KV_READ_BURST", default=400, floor=1, high=INT_MAX)
+    write_rate: int = setting("QUEEN_KV_WRITE_RATE", default=100, floor=1, high=INT_MAX)
+    write_burst: int = setting("QUEEN_KV_WRITE_BURST", default=200, floor=1, high=INT_MAX)
+    cell_rate: int = setting("QUEEN_KV_CELL_RATE", default=2000, floor=1, high=INT_MAX)
+    tenants_max: int = setting("QUEEN_KV_MAX_TENANTS", default=10_000, floor=1, high=INT_MAX)
+    expire_every_ms: int = setting("QUEEN_KV_EXPIRE_EVERY_MS", default=1000, floor=1, high=INT_MAX)
+    expire_batch: int = setting("QUEEN_KV_EXPIRE_BATCH", default=1000, floor=1, high=100_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimersConfig:
     """What one call may schedule, and how far ahead."""
 
@@ -365,6 +394,7 @@ class Config:
     ack: AckConfig = AckConfig()
     hotlist: HotlistConfig = HotlistConfig()
     admission: AdmissionConfig = AdmissionConfig()
+    kv: KvConfig = KvConfig()
     timers: TimersConfig = TimersConfig()
     sweeper: SweeperConfig = SweeperConfig()
     jobs: JobsConfig = JobsConfig()

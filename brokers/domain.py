@@ -115,6 +115,69 @@ class LeaseExtension:
     expires_at: datetime | None
 
 
+@dataclass(slots=True, kw_only=True)
+class KvOperation:
+    """One key/value operation, checked. `op` is its name on the wire.
+
+    `keys` are those of a getMany, `key` is the prefix of a getPrefix. `expect` None asks for
+    nothing; a `ttl_s` of None is for ever. Numbers of an incr are JSON literals.
+    """
+
+    op: str
+    namespace: str
+    key: str = ""
+    keys: list[str] = field(default_factory=list)
+    value: bytes = b""
+    expect: int | None = None
+    ttl_s: int | None = None
+    delta: str | None = None
+    low: str | None = None
+    high: str | None = None
+    required: bool = False
+    after: str | None = None
+    limit: int = 100
+    keys_only: bool = False
+
+
+class KvEntry(NamedTuple):
+    """A live entry; `value` None where only keys were asked for."""
+
+    key: str
+    value: bytes | None
+    version: int
+    expires_at: datetime | None
+    updated_at: datetime
+
+
+@dataclass(slots=True)
+class KvResult:
+    """What became of one operation.
+
+    A get has `entry` or none, a getMany and a getPrefix have `entries`, and the former its
+    `missing` keys; `truncated` when the call's bytes or the page ended them. A write has
+    `applied`, or the `reason` why not, and the `value` and `version` that are there now.
+    """
+
+    operation: KvOperation
+    entry: KvEntry | None = None
+    entries: list[KvEntry] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    truncated: bool = False
+    applied: bool = False
+    reason: str | None = None
+    value: bytes | None = None
+    version: int = 0
+
+
+class KvLost(NamedTuple):
+    """A required operation did not apply, so that none of its call was carried out."""
+
+    no: int
+    reason: str
+    version: int
+    value: bytes | None
+
+
 @dataclass(slots=True)
 class TimerOperation:
     """Schedule (or replace) the message of a timer, or cancel it: then `delay_ms` is None.
@@ -163,7 +226,7 @@ class Timer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionRequest:
-    """Pushes and acks in the flat order of the request: all or nothing.
+    """Pushes and acks in the flat order of the request, then the riders: all or nothing.
 
     `mentions_lease` is true when an operation or `required_leases` named any lease.
     """
@@ -173,6 +236,7 @@ class TransactionRequest:
     required_leases: list[str]
     mentions_lease: bool = False
     producer_sub: str | None = None
+    kv: list[KvOperation] = field(default_factory=list)
     timers: list[TimerOperation] = field(default_factory=list)
 
 
@@ -185,15 +249,20 @@ class OperationResult(NamedTuple):
     duplicate: bool = False
     error: str | None = None
     dlq: bool = False
+    kv: KvResult | None = None
     timer: tuple[TimerOperation, TimerOutcome] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionResult:
-    """`reason` and `error` are set on a rollback, and `results` is empty then."""
+    """`reason` and `error` are set on a rollback, and `results` is empty then.
+
+    `lost` is the required key/value operation that made it, its `no` in the flat order.
+    """
 
     transaction_id: str
     success: bool
     results: list[OperationResult]
     reason: str | None = None
     error: str | None = None
+    lost: KvLost | None = None

@@ -22,12 +22,19 @@ TEXT_CHARACTERS_MAX = 1000
 class Entry:
     """How a code is answered. Most codes stay out of the body: clients know one key, `error`.
 
-    A fixed `text` is what clients match on; the error's own words are for the log then.
+    A fixed `text` is what clients match on; the error's own words are for the log then, or
+    with `detail` in the body beside it.
     """
 
     status: int
     code_in_body: bool = False
     text: str | None = None
+    detail: bool = False
+
+
+def coded(status: int, code: str) -> Entry:
+    """A code of the KV and timer families: there `error` is the code itself."""
+    return Entry(status, text=code, detail=True)
 
 
 TABLE: Mapping[str, Entry] = {
@@ -43,24 +50,36 @@ TABLE: Mapping[str, Entry] = {
     "conflict": Entry(409),
     "body_too_large": Entry(413),
     "unsupported_encoding": Entry(415),
-    "timers_bad_request": Entry(400),
-    "timers_count_prefix_required": Entry(400),
-    "timers_count_prefix_invalid": Entry(400),
-    "timers_count_prefix_too_long": Entry(400),
-    "timers_count_no_paging": Entry(400),
-    "timers_read_mode_unknown": Entry(400),
-    "timer_horizon_exceeded": Entry(403),
-    "payload_too_large": Entry(413),
     # The wrong moment.
-    "timers_disabled": Entry(503),
-    "timers_unavailable": Entry(503),
-    "rate_limited": Entry(429, code_in_body=True),
     "unavailable": Entry(503, code_in_body=True),
     # The world broke.
     "pool": Entry(500, text="pool"),
     "statement_cancelled": Entry(500),
     "store_failed": Entry(500),
     "outcome_unknown": Entry(500),
+    # Timers.
+    "timers_bad_request": coded(400, "timers_bad_request"),
+    "timers_count_prefix_required": coded(400, "timers_count_prefix_required"),
+    "timers_count_prefix_invalid": coded(400, "timers_count_prefix_invalid"),
+    "timers_count_prefix_too_long": coded(400, "timers_count_prefix_too_long"),
+    "timers_count_no_paging": coded(400, "timers_count_no_paging"),
+    "timers_read_mode_unknown": coded(400, "timers_read_mode_unknown"),
+    "timer_horizon_exceeded": coded(403, "timer_horizon_exceeded"),
+    "timers_disabled": coded(503, "timers_disabled"),
+    "timers_unavailable": coded(503, "timers_unavailable"),
+    # Key/value state.
+    "kv_bad_request": coded(400, "kv_bad_request"),
+    "kv_no_query_string": coded(400, "kv_no_query_string"),
+    "kv_expiry_not_specified": coded(400, "kv_expiry_not_specified"),
+    "kv_prefix_required": coded(400, "kv_prefix_required"),
+    "kv_get_prefix_not_allowed_in_transaction": coded(
+        400, "kv_get_prefix_not_allowed_in_transaction"
+    ),
+    "kv_refused": coded(403, "kv_disabled"),
+    "kv_disabled": coded(503, "kv_disabled"),
+    "kv_unavailable": coded(503, "kv_unavailable"),
+    "payload_too_large": coded(413, "payload_too_large"),
+    "rate_limited": coded(429, "rate_limited"),
 }
 INTERNAL = Entry(500)
 
@@ -137,18 +156,23 @@ class StoreError(BrokerError):
     default_code = "store_failed"
 
     def __init__(
-        self, text: str, *, code: str | None = None, outcome_unknown: bool = False
+        self,
+        text: str,
+        *,
+        code: str | None = None,
+        outcome_unknown: bool = False,
+        sqlstate: str = "",
     ) -> None:
         super().__init__(text, code=code or ("outcome_unknown" if outcome_unknown else None))
         self.outcome_unknown = outcome_unknown
+        self.sqlstate = sqlstate
 
 
 class Permanent(StoreError):
     """The database refused: the same call would fail every time. Nothing happened."""
 
     def __init__(self, text: str, *, sqlstate: str, detail: str = "") -> None:
-        super().__init__(text)
-        self.sqlstate = sqlstate
+        super().__init__(text, sqlstate=sqlstate)
         self.detail = detail
 
 
@@ -177,7 +201,14 @@ def error_body(error: BaseException) -> tuple[int, dict[str, Any]]:
     body: dict[str, Any] = {"error": entry.text or harmless(error.text)}
     if entry.code_in_body:
         body["code"] = error.code
+    if entry.detail:
+        body["detail"] = harmless(error.text)
     return entry.status, body
+
+
+def error_text(error: BrokerError) -> str:
+    """What stands under `error` in the answer: the code's fixed text, or the error's own."""
+    return TABLE[error.code].text or error.text
 
 
 def harmless(text: str) -> str:

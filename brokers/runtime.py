@@ -25,13 +25,16 @@ from brokers.flow.acks import Acks
 from brokers.flow.admission import Admission
 from brokers.flow.announce import Announcer
 from brokers.flow.claims import Claims
+from brokers.flow.coalesce import SingleFlight
 from brokers.flow.floor import Floor
 from brokers.flow.gates import Gates
+from brokers.flow.kv import Kv
 from brokers.flow.registry import Registry
 from brokers.flow.sleep import Alarm
+from brokers.flow.switches import Switches
 from brokers.flow.tally import COLUMNS, Tally
 from brokers.message_ids import Minter
-from brokers.store import calls, install
+from brokers.store import calls, chore_calls, install
 from brokers.store.combine import BUSY_LANES, PushCombiner
 from brokers.store.directory import Directory
 from brokers.store.pool import Lane, Pool
@@ -70,8 +73,9 @@ class Store:
 class Queues:
     """What management tells the running broker about queues that it changed."""
 
-    def __init__(self, directory: Directory, gates: Gates) -> None:
+    def __init__(self, directory: Directory, announce: Announcer, gates: Gates) -> None:
         self._directory = directory
+        self._announce = announce
         self._gates = gates
 
     def forget(self, tenant: UUID, queue: str) -> None:
@@ -79,6 +83,7 @@ class Queues:
         known = self._directory.queues.get((tenant, queue))
         self._directory.forget_queue(tenant, queue)
         if known is not None:
+            self._announce.rings.rouse(known.id)
             self._gates.ring_all(lambda key: key[0] == known.id)
 
 
@@ -93,12 +98,14 @@ class Broker:
         self.tally = Tally()
         self.announce = Announcer(self.gates, self.tally)
         self.directory = Directory(ttl_s=config.jobs.cache_refresh_ms / 1000)
-        self.queues = Queues(self.directory, self.gates)
+        self.queues = Queues(self.directory, self.announce, self.gates)
         self.registry = Registry(bytes_max=config.ack.registry_mb * REGISTRY_MB)
         self.loop_lag_ms = 0.0
         name = f"queen {config.server.server_id}"[:60]
         self._pool = Pool(config.postgres, size=config.postgres.pool_size, name=name)
         self.store = Store(self._pool)
+        self.switches = Switches(self.store.fetch)
+        self.kv = Kv(config, name=f"{name} kv")
         push_lanes = [Lane(config.postgres, name=f"{name} push") for _ in range(1 + BUSY_LANES)]
         self.claim_lane = Lane(config.postgres, name=f"{name} pop")
         self.ack_lane = Lane(config.postgres, name=f"{name} ack")
@@ -106,6 +113,7 @@ class Broker:
         self._lanes = [*push_lanes, self.claim_lane, self.ack_lane, self.sweeper_lane]
         self.timer_alarm = Alarm()
         self.timer_metrics = TimerMetrics()
+        self.lookups: SingleFlight[Any, Any] = SingleFlight()
         self.claims = Claims(self)
         self.acks = Acks(self)
         self.floor = Floor(self)
@@ -145,6 +153,7 @@ class Broker:
         """Return at once; the database is found, and its schema applied, in the background."""
         self._loop = asyncio.get_running_loop()
         await self._pool.open()
+        await self.kv.open()
         self._collector = metrics.register(self)
         for name, work in (
             ("push combiner", self.push_combiner.run()),
@@ -152,6 +161,7 @@ class Broker:
             ("housekeeping", self._keep_house()),
             ("statistics", self._write_statistics()),
             ("floor", self.floor.run()),
+            ("switches", self.switches.run()),
             ("loop lag", self._measure_lag()),
         ):
             self._tasks.append(asyncio.create_task(work, name=name))
@@ -174,6 +184,7 @@ class Broker:
         await self.claims.stop()
         await self.acks.coalescer.stop()
         await self.floor.prober.stop()
+        await self.kv.stop()
         self.announce.rings.alarm.close()
         for lane in self._lanes:
             await lane.close()
@@ -199,6 +210,7 @@ class Broker:
             try:
                 if not schema_applied:
                     await self._apply_schema()
+                    await self.switches.refresh()
                     schema_applied = True
                 await self.store.ping()
             except install.SchemaMismatch as error:
@@ -229,7 +241,7 @@ class Broker:
         if ready != self.ready:
             log.info("database %s", "connected" if ready else "lost")
         self.ready = ready
-        self._pool.away = not ready
+        self._pool.away = self.kv.pool.away = not ready
 
     async def _keep_house(self) -> None:
         """Bounded steps behind the traffic: expired transaction slots, deleted queues' rows."""
@@ -257,21 +269,23 @@ class Broker:
             for queue_id, counts in sorted(taken.items())
         ]
         try:
-            await calls.queue_counter_add(self.store.fetch, self.config.server.server_id, rows)
+            await chore_calls.queue_counter_add(
+                self.store.fetch, self.config.server.server_id, rows
+            )
         except StoreError as error:
             log.info("statistics: %s", error.text)
             self.tally.give_back(taken)
 
     async def _clear_slots(self) -> None:
         async with self.admission.slot("maint"):
-            await calls.txn_slot_clear(
+            await chore_calls.txn_slot_clear(
                 self.store.fetch, longest_s=self.config.jobs.txn_floor_s, rows_max=TXN_ROWS
             )
 
     async def _reclaim(self) -> None:
         for _ in range(HOUSEKEEPING_STEPS_MAX):
             async with self.admission.slot("maint"):
-                removed = await calls.queue_reclaim(self.store.fetch, rows_max=RECLAIM_ROWS)
+                removed = await chore_calls.queue_reclaim(self.store.fetch, rows_max=RECLAIM_ROWS)
             if not removed:
                 return
 

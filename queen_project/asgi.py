@@ -10,6 +10,7 @@ settings.py and serving.py.
 """
 
 import os
+from typing import Any
 
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.core.asgi import get_asgi_application
@@ -24,8 +25,20 @@ from brokers.services import background  # noqa: E402
 from queen_project import embedded_supervisor  # noqa: E402
 from queen_project.settings import QUEEN_CONFIG  # noqa: E402
 
+
+class CatchAll(URLRouter):
+    """Channels' router with one route, which takes everything: no path is looked at here.
+
+    Matching would cost each request a seventh of its time, and would choke on a root path
+    that any client may claim to daphne.
+    """
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
+        return await self.routes[0].callback(scope, receive, send)
+
+
 door = Door(django_application, lambda: runtime.current_or_open(background.attach))
-application = ProtocolTypeRouter({"http": URLRouter([re_path(r"", door)])})
+application = ProtocolTypeRouter({"http": CatchAll([re_path(r"", door)])})
 
 if QUEEN_CONFIG.postgres.embedded and runtime.current() is None:
     embedded_supervisor.Supervisor(

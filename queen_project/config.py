@@ -22,6 +22,7 @@ from brokers.config import (
     AdmissionConfig,
     Config,
     ConfigError,
+    KvConfig,
     PathsConfig,
     PostgresConfig,
     ServerConfig,
@@ -69,6 +70,7 @@ def load(env: Mapping[str, str]) -> Config:
         server=_resolve_server(config.server, problems),
         postgres=_resolve_postgres(config.postgres, paths, problems),
         admission=_resolve_admission(config.admission, config.postgres.pool_size, problems),
+        kv=_resolve_kv(config.kv, config.postgres.pool_size),
     )
     _check_tenancy_and_auth(config, problems)
     if problems:
@@ -251,6 +253,10 @@ def _resolve_admission(
         init=min(max(start, lowest), ceiling),
         nosync_budget=min(admission.nosync_budget or ceiling, ceiling),
     )
+
+
+def _resolve_kv(kv: KvConfig, pool_size: int) -> KvConfig:
+    return replace(kv, pool_size=kv.pool_size or min(max(pool_size // 10, 4), 32))
 
 
 def _check_tenancy_and_auth(config: Config, problems: list[str]) -> None:

@@ -20,8 +20,43 @@ from brokers.config import ServerConfig
 BROKEN_REQUEST = b'{"error":"invalid HTTP request"}'
 
 
+class Corked:
+    """A transport that sends what one step of the loop writes in one piece.
+
+    uvicorn writes head and body of an answer one after the other: two system calls, two
+    packets, and a client that is woken twice.
+    """
+
+    __slots__ = ("_loop", "_transport", "_written")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if not self._written:
+            self._loop.call_soon(self._send)
+        self._written.append(data)
+
+    def _send(self) -> None:
+        if self._written:
+            written, self._written = self._written, []
+            self._transport.write(b"".join(written))
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class JsonProtocol(HttpToolsProtocol):
     """Every body that we send is JSON, the one for what is not even HTTP too."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
 
     def send_400_response(self, msg: str) -> None:
         self.transport.write(

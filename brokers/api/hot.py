@@ -10,24 +10,26 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 import prometheus_client
 
-from brokers.api import VERSION, hot_timers, payloads, render, timer_payloads, wire
+from brokers.api import (
+    VERSION,
+    hot_kv,
+    hot_timers,
+    kv_payloads,
+    payloads,
+    render,
+    timer_payloads,
+    wire,
+)
 from brokers.api.auth import Principal
 from brokers.api.routes import Route
 from brokers.api.wire import NO_CONTENT, Receive, Reply
-from brokers.domain import (
-    QUEUE_MODE,
-    Ack,
-    PopRequest,
-    PushRequest,
-    TransactionRequest,
-    TransactionResult,
-)
-from brokers.errors import RequestError, StoreError
+from brokers.domain import QUEUE_MODE, Ack, PopRequest, PushRequest, TransactionRequest
+from brokers.errors import RequestError, StoreError, error_text
 from brokers.services import ack as ack_service
 from brokers.services import leases as lease_service
 from brokers.services import pop as pop_service
@@ -45,11 +47,7 @@ POP_TIMEOUT_MAX_MS = 600_000
 LEASE_MAX_S = 31_536_000
 SUBSCRIPTION_TEXT_MAX = 64
 HEALTH_TIMEOUT_S = 5.0
-# Decoding a body of this size takes long enough that others should run meanwhile.
-THREAD_BODY_BYTES = 1_048_576
-REFUSED_BUNDLE = ("timer_horizon_exceeded", "payload_too_large")
-
-T = TypeVar("T")
+REFUSED_BUNDLE = ("payload_too_large", "timer_horizon_exceeded")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,7 +71,7 @@ Handler = Callable[[Call], Awaitable[Reply]]
 
 
 async def push(call: Call) -> Reply:
-    items = await _parsed(payloads.push_items, call.body)
+    items = await payloads.parsed(payloads.push_items, call.body)
     if not items:
         return Reply(201, b"[]")
     request = PushRequest(tenant=call.tenant, items=items, producer_sub=call.principal.subject)
@@ -164,12 +162,12 @@ def _bad_pop(text: str) -> RequestError:
 
 
 async def ack(call: Call) -> Reply:
-    one = await _parsed(payloads.single_ack, call.body)
+    one = await payloads.parsed(payloads.single_ack, call.body)
     return await _acked(call, [one])
 
 
 async def ack_batch(call: Call) -> Reply:
-    return await _acked(call, await _parsed(payloads.ack_batch, call.body))
+    return await _acked(call, await payloads.parsed(payloads.ack_batch, call.body))
 
 
 async def _acked(call: Call, acks: list[Ack]) -> Reply:
@@ -188,8 +186,9 @@ async def lease_extend(call: Call) -> Reply:
 async def transaction(call: Call) -> Reply:
     config = call.broker.config
     try:
-        parsed = await _parsed(payloads.transaction, call.body)
-        timers = timer_payloads.operations(parsed.timers, config.timers)
+        parsed = await payloads.parsed(payloads.transaction, call.body)
+        kv = kv_payloads.rider(parsed.kv, config.kv)
+        timers = timer_payloads.rider(parsed.timers, config.timers)
     except RequestError as error:
         return _refused_transaction(error)
     request = TransactionRequest(
@@ -198,6 +197,7 @@ async def transaction(call: Call) -> Reply:
         required_leases=parsed.required_leases,
         mentions_lease=parsed.mentions_lease,
         producer_sub=call.principal.subject,
+        kv=kv,
         timers=timers,
     )
     return Reply(200, render.transaction(await transaction_service.commit(call.broker, request)))
@@ -206,29 +206,19 @@ async def transaction(call: Call) -> Reply:
 def _refused_transaction(error: RequestError) -> Reply:
     """Refused before any storage, in the envelope that a transaction's caller reads. A bundle
     that could be read but asks for too much is answered like a rollback."""
-    if error.code not in REFUSED_BUNDLE:
-        error.body = {
-            "transactionId": str(uuid4()),
-            "success": False,
-            "reason": "bad_request",
-            "error": error.text,
-            "results": [],
-        }
-        raise error
-    result = TransactionResult(
-        transaction_id=str(uuid4()),
-        success=False,
-        results=[],
-        reason=error.code,
-        error=error.text,
-    )
-    return Reply(200, render.transaction(result))
-
-
-async def _parsed(parse: Callable[[bytes], T], body: bytes) -> T:
-    if len(body) < THREAD_BODY_BYTES:
-        return parse(body)
-    return await asyncio.to_thread(parse, body)
+    if error.code in REFUSED_BUNDLE:
+        return Reply(200, render.refused_transaction(error.code, error.text))
+    told = error_text(error)
+    error.body = {
+        "transactionId": str(uuid4()),
+        "success": False,
+        "reason": "bad_request",
+        "error": told,
+        "results": [],
+    }
+    if told != error.text:
+        error.body["detail"] = error.text
+    raise error
 
 
 # Health: answered here and never behind a thread pool, so that it tells of the loop.
@@ -291,4 +281,5 @@ HANDLERS: dict[str, Handler] = {
         prometheus,
     )
 }
+HANDLERS |= hot_kv.HANDLERS
 HANDLERS |= hot_timers.HANDLERS

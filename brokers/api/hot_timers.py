@@ -6,11 +6,11 @@ the route on which a timer can be cancelled all the same.
 Imports domain, errors, services/timers, timer_payloads, render_timers, wire. Used by hot.py.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from brokers.api import render_timers, timer_payloads, wire
+from brokers.api import payloads, render_timers, timer_payloads, wire
 from brokers.api.timer_payloads import bad, timers_error
 from brokers.api.wire import Reply
 from brokers.domain import TimerOperation
@@ -20,7 +20,6 @@ from brokers.services import timers as timer_service
 if TYPE_CHECKING:
     from brokers.api.hot import Call
 
-THREAD_BODY_BYTES = 1_048_576
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
 PREFIX_BYTES_MAX = 128
 HINT = (("x-queen-timers-hint", "DELETE /api/v1/timers/:queue/*timerKey"),)
@@ -29,10 +28,8 @@ HINT = (("x-queen-timers-hint", "DELETE /api/v1/timers/:queue/*timerKey"),)
 async def timers_apply(call: "Call") -> Reply:
     try:
         config = call.broker.config.timers
-        if len(call.body) < THREAD_BODY_BYTES:
-            operations = timer_payloads.batch(call.body, config)
-        else:
-            operations = await asyncio.to_thread(timer_payloads.batch, call.body, config)
+        read = partial(timer_payloads.batch, config=config)
+        operations = await payloads.parsed(read, call.body)
         request = timer_service.ApplyRequest(
             tenant=call.tenant, operations=operations, producer_sub=call.principal.subject
         )

@@ -9,6 +9,7 @@ A null is an absent key, except for a payload, which may be null.
 Imports domain, errors, tolerant, wire. Used by hot.py.
 """
 
+import asyncio
 import re
 from collections.abc import Callable
 from typing import TypeVar
@@ -33,6 +34,8 @@ from brokers.errors import RequestError
 LEASE_EXTENSION_DEFAULT_S = 60
 LEASE_EXTENSION_MAX_S = 31_536_000
 ERROR_TEXT_BYTES_MAX = 65_535
+# Decoding a body of this size takes long enough that others should run meanwhile.
+THREAD_BODY_BYTES = 1_048_576
 NO_RAW = msgspec.Raw(b"")
 EMPTY_OBJECT = b"{}"
 
@@ -118,13 +121,17 @@ class TransactionBody(msgspec.Struct, gc=False, rename="camel"):
 
 
 class Transaction(msgspec.Struct, gc=False):
-    """A transaction as its service wants it, but for the tenant and the producer."""
+    """A transaction as its service wants it, but for the tenant and the producer.
+
+    The riders are still as they stood in the body.
+    """
 
     operations: list[PushItem | Ack]
     required_leases: list[str]
     mentions_lease: bool
-    # The array as it was sent: timer_payloads.py reads it, as it reads the timers' own route.
-    timers: bytes = b"[]"
+    # The arrays as they were sent: their own readers take them, as on the routes.
+    kv: bytes
+    timers: bytes
 
 
 _push = msgspec.json.Decoder(PushBody)
@@ -135,9 +142,16 @@ _transaction = msgspec.json.Decoder(TransactionBody)
 _string = msgspec.json.Decoder(str)
 
 
+async def parsed(parse: Callable[[bytes], T], body: bytes) -> T:
+    """What `parse` makes of a body; a large one is read beside the loop."""
+    if len(body) < THREAD_BODY_BYTES:
+        return parse(body)
+    return await asyncio.to_thread(parse, body)
+
+
 def push_items(body: bytes) -> list[PushItem]:
     body = json_text(body)
-    parsed = _decode(body, _push.decode, PushBody)
+    parsed = decode(body, _push.decode, PushBody)
     # Without a backslash there is no escape, hence no NUL and no lone surrogate.
     escapes = b"\\" in body
     items: list[PushItem] = []
@@ -157,13 +171,13 @@ def push_items(body: bytes) -> list[PushItem]:
 
 
 def single_ack(body: bytes) -> Ack:
-    one = _decode(json_text(body), _ack.decode, AckBody)
+    one = decode(json_text(body), _ack.decode, AckBody)
     return _ack_of(one, _group(one.consumer_group, None), None)
 
 
 def ack_batch(body: bytes) -> list[Ack]:
     """The group is of the whole batch; one inside an item is ignored."""
-    parsed = _decode(json_text(body), _ack_batch.decode, AckBatchBody)
+    parsed = decode(json_text(body), _ack_batch.decode, AckBatchBody)
     group = _group(parsed.consumer_group, None)
     return [_ack_of(one, group, index) for index, one in enumerate(parsed.acknowledgments)]
 
@@ -172,7 +186,7 @@ def lease_seconds(body: bytes) -> int:
     body = json_text(body)
     if not body.strip(b" \t\r\n"):
         return LEASE_EXTENSION_DEFAULT_S
-    seconds = _decode(body, _lease.decode, LeaseBody).seconds
+    seconds = decode(body, _lease.decode, LeaseBody).seconds
     if seconds is None:
         return LEASE_EXTENSION_DEFAULT_S
     if not INTEGER_MIN <= seconds <= INTEGER_MAX:
@@ -181,10 +195,10 @@ def lease_seconds(body: bytes) -> int:
 
 
 def transaction(body: bytes) -> Transaction:
-    parsed = _decode(json_text(body), _transaction.decode, TransactionBody)
-    _refuse_rider("kv", bytes(parsed.kv))
-    timers = _rider("timers", bytes(parsed.timers))
-    if not parsed.operations and timers == b"[]":
+    parsed = decode(json_text(body), _transaction.decode, TransactionBody)
+    kv, timers = bytes(parsed.kv), bytes(parsed.timers)
+    has_kv, has_timers = _has_elements("kv", kv), _has_elements("timers", timers)
+    if not (parsed.operations or has_kv or has_timers):
         raise RequestError("bad body: operations must not be empty", code="bad_body")
     leases = parsed.required_leases or []
     for index, lease_id in enumerate(leases):
@@ -200,10 +214,10 @@ def transaction(body: bytes) -> Transaction:
         else:
             for item in _items_of(operation):
                 operations.append(_push_of(item, len(operations)))
-    return Transaction(operations, leases, mentions_lease, timers)
+    return Transaction(operations, leases, mentions_lease, kv, timers)
 
 
-def _decode(body: bytes, decode: Callable[[bytes], T], shape: type[T]) -> T:
+def decode(body: bytes, decode: Callable[[bytes], T], shape: type[T]) -> T:
     try:
         return decode(body)
     except RecursionError:
@@ -286,19 +300,10 @@ def _uuid_or_none(raw: bytes) -> str | None:
         return None
 
 
-def _rider(name: str, raw: bytes) -> bytes:
-    """The array of a rider; absent, null and empty are the same."""
+def _has_elements(name: str, raw: bytes) -> bool:
+    """Whether a rider of a transaction brings anything; its elements are read elsewhere."""
     if raw in (b"", b"null"):
-        return b"[]"
+        return False
     if not raw.startswith(b"["):
         raise RequestError(f"bad body: {name} must be an array", code="bad_body")
-    return raw if raw[1:-1].strip(b" \t\r\n") else b"[]"
-
-
-def _refuse_rider(name: str, raw: bytes) -> None:
-    if raw in (b"", b"null"):
-        return
-    if not raw.startswith(b"["):
-        raise RequestError(f"bad body: {name} must be an array", code="bad_body")
-    if raw[1:-1].strip(b" \t\r\n"):
-        raise RequestError(f"the {name} rider of a transaction comes with a later release")
+    return bool(raw[1:-1].strip(b" \t\r\n"))

@@ -3,15 +3,16 @@
 A payload never passes through an encoder on its way out; the bytes that a producer wrote
 are the bytes that a consumer gets. Only what we say ourselves is encoded.
 
-Imports domain, errors. Used by hot.py.
+Imports domain, errors, render_kv. Used by hot.py.
 """
 
 import json
 from collections.abc import Sequence
 from datetime import UTC
 from json.encoder import encode_basestring
+from uuid import uuid4
 
-from brokers.api import render_timers
+from brokers.api import render_kv, render_timers
 from brokers.domain import (
     AckOutcome,
     LeaseExtension,
@@ -99,14 +100,28 @@ def transaction(result: TransactionResult) -> bytes:
     )
     if not result.success:
         head += f',"reason":{_optional(result.reason)},"error":{_text(result.error or "")}'
-    parts = [_operation(index, one) for index, one in enumerate(result.results)]
-    return f'{head},"results":[{",".join(parts)}]}}'.encode()
+    start = head.encode()
+    if result.lost is not None:
+        start += b"," + render_kv.lost_fields(result.lost)
+    parts = ",".join([_operation(index, one) for index, one in enumerate(result.results)])
+    return start + f',"results":[{parts}]}}'.encode()
+
+
+def refused_transaction(reason: str, error: str) -> bytes:
+    """A transaction that was turned away before it reached the database."""
+    return transaction(
+        TransactionResult(
+            transaction_id=str(uuid4()), success=False, results=[], reason=reason, error=error
+        )
+    )
 
 
 def _operation(index: int, one: OperationResult) -> str:
     if one.timer is not None:
         own = render_timers.members(*one.timer)
         return f'{{"index":{index},"type":"timer","success":{_boolean(one.success)},{own}}}'
+    if one.kv is not None:
+        return render_kv.element(index, one.kv, b',"type":"kv","success":true').decode()
     head = (
         f'{{"index":{index},"type":"{one.type}","success":{_boolean(one.success)},'
         f'"transactionId":{encode_basestring(one.transaction_id)}'

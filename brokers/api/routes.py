@@ -21,7 +21,7 @@ from brokers.api.wire import (
     NAME_BYTES_MAX,
     TIMER_KEY_BYTES_MAX,
     TRANSACTION_ID_BYTES_MAX,
-    check_identifier,
+    identifier_problem,
 )
 from brokers.errors import MethodNotAllowed, NoSuchRoute, RequestError
 
@@ -30,6 +30,15 @@ SEGMENTS_MAX = 64
 PARAMETER_BYTES_MAX = {
     "transactionId": TRANSACTION_ID_BYTES_MAX,
     "timerKey": TIMER_KEY_BYTES_MAX,
+    # Their handlers know the limits, which are configured.
+    "ns": TRANSACTION_ID_BYTES_MAX,
+    "key": TRANSACTION_ID_BYTES_MAX,
+}
+# What a parameter that is no identifier is called, where that is not a plain bad request.
+PARAMETER_CODES = {
+    "ns": "kv_bad_request",
+    "key": "kv_bad_request",
+    "timerKey": "timers_bad_request",
 }
 
 
@@ -78,6 +87,8 @@ READ_WRITE, ADMIN = Level.READ_WRITE, Level.ADMIN
 
 _POP = "/api/v1/pop"
 _QUEUES = "/api/v1/resources/queues"
+_KV = "/api/v1/kv"
+_SYSTEM = "/api/v1/system"
 _TIMERS = "/api/v1/timers"
 
 # A HEAD is a GET without its body where a GET changes nothing (`head`). It is never a pop:
@@ -106,6 +117,14 @@ ROUTES: tuple[Route, ...] = (
         DRF,
         "message_retry",
     ),
+    Route("POST", _KV, READ_WRITE, HOT, "kv_batch"),
+    Route("GET", f"{_KV}/:ns/*key", READ, HOT, "kv_get", head=True),
+    Route("PUT", f"{_KV}/:ns/*key", READ_WRITE, HOT, "kv_put"),
+    Route("DELETE", f"{_KV}/:ns/*key", READ_WRITE, HOT, "kv_delete"),
+    Route("GET", "/api/v1/resources/kv/namespaces", READ, HOT, "kv_namespaces", head=True),
+    Route("POST", "/api/v1/resources/kv/list", READ, HOT, "kv_list"),
+    Route("GET", f"{_SYSTEM}/kv-timers", ADMIN, HOT, "switches_get", False, head=True),
+    Route("POST", f"{_SYSTEM}/kv-timers", ADMIN, HOT, "switches_set", False),
     Route("POST", _TIMERS, WRITE, HOT, "timers_apply"),
     Route("GET", f"{_TIMERS}/:queue", READ, HOT, "timers_read", head=True),
     Route("GET", f"{_TIMERS}/:queue/*timerKey", READ, HOT, "timer_peek", head=True),
@@ -216,9 +235,12 @@ def _descend(
 
 
 def _decoded(name: str, raw: bytes) -> str:
+    code = PARAMETER_CODES.get(name)
     try:
         text = unquote_to_bytes(raw).decode("utf-8") if b"%" in raw else raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise RequestError(f"{name} in the path is not UTF-8") from None
-    check_identifier(name, text, PARAMETER_BYTES_MAX.get(name, NAME_BYTES_MAX))
+        raise RequestError(f"{name} in the path is not UTF-8", code=code) from None
+    problem = identifier_problem(text, PARAMETER_BYTES_MAX.get(name, NAME_BYTES_MAX))
+    if problem is not None:
+        raise RequestError(f"{name} {problem}", code=code)
     return text

@@ -49,7 +49,7 @@ def bad(text: str) -> RequestError:
 
 
 def timers_error(code: str, text: str) -> RequestError:
-    return RequestError(text, code=code, body={"error": code, "detail": text})
+    return RequestError(text, code=code)
 
 
 def batch(body: bytes, config: TimersConfig) -> list[TimerOperation]:
@@ -61,6 +61,11 @@ def batch(body: bytes, config: TimersConfig) -> list[TimerOperation]:
     if raw is None:
         raise bad("operations is required")
     return operations(bytes(raw), config)
+
+
+def rider(raw: bytes, config: TimersConfig) -> list[TimerOperation]:
+    """The timers of a transaction; absent and null are none."""
+    return [] if raw in (b"", b"null") else operations(raw, config)
 
 
 def operations(raw: bytes, config: TimersConfig) -> list[TimerOperation]:

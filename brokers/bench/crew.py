@@ -129,7 +129,8 @@ class Crew:
 
     def __enter__(self) -> "Crew":
         try:
-            self.workers = [Worker(job) for job in self._jobs]
+            for job in self._jobs:
+                self.workers.append(Worker(job))
             for worker in self.workers:
                 worker.hear(READY_TIMEOUT_S)
         except BaseException:

@@ -7,11 +7,15 @@ Imports nothing of ours. Used by crew.py and instrument.py.
 """
 
 import os
+import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 PROC = Path("/proc")
+SPEED_STEPS = 1_000_000
+SPEED_SENDS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,29 @@ def postmaster_of(backend_pid: int) -> int | None:
         return None
     parent = read_process(backend.parent)
     return backend.parent if parent is not None and "postgres" in parent.name else None
+
+
+def speed() -> dict[str, float]:
+    """Two constants of this minute: a step of Python, and a send with its receive, both in ns.
+
+    On the same machine they tell a slow minute from a slow broker.
+    """
+    steps = range(SPEED_STEPS)
+    began = time.perf_counter_ns()
+    total = 0
+    for step in steps:
+        total += step & 7
+    looped = time.perf_counter_ns()
+    here, there = socket.socketpair()
+    with here, there:
+        for _ in range(SPEED_SENDS):
+            here.send(b"x" * 300)
+            there.recv(1000)
+        sent = time.perf_counter_ns()
+    return {
+        "python_step_ns": round((looped - began) / SPEED_STEPS, 1),
+        "socket_pass_ns": round((sent - looped) / SPEED_SENDS),
+    }
 
 
 def cpu_count() -> int:

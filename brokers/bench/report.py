@@ -1,6 +1,6 @@
 """The report: an aligned table for people, JSON for machines.
 
-Imports rows, targets. Used by the bench command.
+Imports machine, rows, targets. Used by the bench command.
 """
 
 import json
@@ -8,6 +8,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from brokers.bench import machine
 from brokers.bench.rows import Row
 from brokers.bench.targets import Verdict
 
@@ -91,5 +92,6 @@ def write_json(
     path.write_text(json.dumps(everything, indent=2) + "\n")
 
 
-def machine_facts(cpus: int) -> dict[str, object]:
-    return {"cpus": cpus, "system": platform.platform(), "python": platform.python_version()}
+def machine_facts() -> dict[str, object]:
+    system = {"cpus": machine.cpu_count(), "system": platform.platform()}
+    return {**system, "python": platform.python_version(), **machine.speed()}

@@ -77,8 +77,12 @@ class Acks:
         try:
             await self.coalescer.ask(sheet)
         except StoreError as error:
+            # What a first call had settled stays so, though a second one broke.
             text = POOL if isinstance(error, NoConnection) else FLUSH_FAILED
-            return [AckOutcome(one.transaction_id, False, text) for one in acks]
+            return [
+                settled or AckOutcome(one.transaction_id, False, text)
+                for one, settled in zip(acks, sheet.outcomes, strict=True)
+            ]
         assert all(outcome is not None for outcome in sheet.outcomes)
         return sheet.outcomes  # type: ignore[return-value]
 
@@ -118,20 +122,24 @@ class Acks:
         if not units:
             return
         broker = self._broker
-        done = await calls.cursor_complete(
-            broker.ack_lane.fetch,
-            [
-                Batch(batch.partition_id, batch.group, lease, batch.end)
-                for _, batch, lease, _ in units
-            ],
-        )
+        try:
+            done = await calls.cursor_complete(
+                broker.ack_lane.fetch,
+                [
+                    Batch(batch.partition_id, batch.group, lease, batch.end)
+                    for _, batch, lease, _ in units
+                ],
+            )
+        except Permanent:
+            # One of the batches cannot be completed: the full way lets it fail alone.
+            done = set()
         for position, (sheet, batch, lease_id, nos) in enumerate(units):
             if position not in done:
                 broker.registry.ended(lease_id, batch.partition_uid)
                 sheet.rest.extend(nos)
                 continue
             broker.registry.ended(lease_id, batch.partition_uid)
-            broker.announce.completed(batch.queue_id, batch.group, [batch.partition_id])
+            broker.announce.completed(batch.queue_id, batch.group, batch.partition_id, lease_id)
             broker.tally.of(batch.queue_id).ack_success += len(nos)
             for no in nos:
                 sheet.outcomes[no] = AckOutcome(

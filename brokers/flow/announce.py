@@ -33,12 +33,11 @@ class Announcer:
             self.rings.mark(queue_id, partition_id)
             self._gates.ring_unborn(queue_id, name)
 
-    def completed(self, queue_id: int, group: str, partition_ids: Iterable[int]) -> None:
-        """Batches that this broker handed out were completed."""
+    def completed(self, queue_id: int, group: str, partition_id: int, lease_id: str) -> None:
+        """A batch that this broker handed out was completed."""
         ring = self.rings.find(queue_id, group)
         if ring is not None:
-            for partition_id in partition_ids:
-                ring.finished(partition_id)
+            ring.finished(partition_id, lease_id)
 
     def released(self, queue_id: int, group: str, partition_ids: Iterable[int]) -> None:
         """Leases ended (ack, nack, hand-back): these partitions may have work."""

@@ -8,11 +8,12 @@ Imports nothing of ours. Used by runtime.py and services/.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from typing import Any, Generic, TypeVar
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
+Key = TypeVar("Key", bound=Hashable)
 
 
 class Coalescer(Generic[Asked, Answer]):
@@ -42,6 +43,10 @@ class Coalescer(Generic[Asked, Answer]):
         self._workers_max = workers
         self.calls = 0
         self.items = 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
 
     async def ask(self, asked: Asked) -> Answer:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -114,3 +119,18 @@ class Coalescer(Generic[Asked, Answer]):
         await asyncio.gather(*self._workers, return_exceptions=True)
         for _, future in self._waiting:
             future.cancel()
+
+
+class SingleFlight(Generic[Key, Answer]):
+    """Whoever asks for the same key while the answer is being fetched gets that answer."""
+
+    def __init__(self) -> None:
+        self._flights: dict[Key, asyncio.Task[Answer]] = {}
+
+    async def run(self, key: Key, fetch: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = asyncio.create_task(fetch())
+            flight.add_done_callback(lambda _: self._flights.pop(key, None))
+        # One that is cancelled must not take the answer from the others.
+        return await asyncio.shield(flight)

@@ -35,12 +35,16 @@ LONG_OVERLAP = timedelta(seconds=35)
 LONG_EVERY = 10
 ROWS_MAX = 10_000
 RINGS_PER_CALL = 500
+NAMES_MAX = 5000
+# Consumers that keep up find their ring empty at every pop: they share looks.
+PROBE_EVERY_S = 0.02
 RESEED_WINDOW_MIN_S = 120.0
 
 
 class Floor:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
+        self._later: set[asyncio.Task[None]] = set()
         self.prober: Coalescer[tuple[Ring, datetime | None], bool] = Coalescer(
             "probe", self._probe, weight_max=RINGS_PER_CALL
         )
@@ -52,6 +56,33 @@ class Floor:
         """
         full = full or (ring.cut_short and not ring.ready_count)
         return await self.prober.ask((ring, None if full else self._since(ring)))
+
+    async def look_soon(self, ring: Ring) -> bool:
+        """As `look`, for a pop that can wait: a ring that was looked at a moment ago is looked
+        at again a moment later, for everyone who asked meanwhile, and what is found then rings.
+        """
+        now = time.monotonic()
+        wait_s = ring.probed_at + PROBE_EVERY_S - now
+        if wait_s <= 0:
+            ring.probed_at = now
+            return await self.look(ring)
+        if not ring.probe_due:
+            ring.probe_due = True
+            asyncio.get_running_loop().call_later(wait_s, self._look_later, ring)
+        return True
+
+    def _look_later(self, ring: Ring) -> None:
+        ring.probe_due = False
+        ring.probed_at = time.monotonic()
+        task = asyncio.create_task(self._look_quietly(ring), name="probe soon")
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+    async def _look_quietly(self, ring: Ring) -> None:
+        try:
+            await self.look(ring)
+        except StoreError as error:
+            log.debug("probe: %s", error.text)
 
     async def run(self) -> None:
         """The floor of all gates, for ever."""
@@ -75,8 +106,10 @@ class Floor:
         for queue_id, group in gates.occupied():
             ring = rings.ring(queue_id, group)
             ring.used_at = now
+        expecting = {queue_id for queue_id, _ in gates.unborn()}
         for ring in rings.all():
-            seated = gates.seated((ring.queue_id, ring.group)) > 0
+            # Those who wait for a partition to be born learn here that its queue is gone.
+            seated = gates.seated((ring.queue_id, ring.group)) > 0 or ring.queue_id in expecting
             if seated and ring.ready_count:
                 # Bells that were lost on the way: their pop was cancelled in mid-claim, or
                 # took another partition.
@@ -88,11 +121,19 @@ class Floor:
                 asked.append((ring, ring.looked_at - timedelta(seconds=window_s)))
             elif seated:
                 asked.append((ring, self._since(ring)))
-        await asyncio.gather(*(self.prober.ask(one) for one in asked))
+        await asyncio.gather(self._look_for_births(), *(self.prober.ask(one) for one in asked))
         rings.sweep(
             hotlist.idle_sweep_ms / 1000,
             lambda ring: gates.seated((ring.queue_id, ring.group)) > 0,
         )
+
+    async def _look_for_births(self) -> None:
+        """One call for all partitions that pops wait for to exist."""
+        names = self._broker.gates.unborn()[:NAMES_MAX]
+        if names:
+            self._broker.counters.probe_calls += 1
+            for queue_id, name in await calls.partition_find(self._broker.store.fetch, names):
+                self._broker.gates.ring_unborn(queue_id, name)
 
     def _since(self, ring: Ring) -> datetime | None:
         """From when on written partitions are compared; None, all of them, the first time."""

@@ -152,6 +152,10 @@ class Gates:
                 if seat.rung is None:
                     seat.ring(key, wanted)
 
+    def unborn(self) -> list[tuple[int, str]]:
+        """The (queue id, partition name) pairs that somebody waits for to exist."""
+        return list(self._unborn)
+
     def ring_unborn(self, queue_id: int, partition: str) -> None:
         """Something was stored in a partition: whoever waits for it to exist looks."""
         if self._unborn:
@@ -164,6 +168,10 @@ class Gates:
             if wanted(key):
                 for seat in seats:
                     seat.ring(key, 0)
+        for (queue_id, _), seats in self._unborn.items():
+            if wanted((queue_id, "")):
+                for seat in seats:
+                    seat.ring((queue_id, ""), 0)
 
     def seated(self, key: Key) -> int:
         return len(self._seats.get(key, ()))

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 LEASED_RECHECK_S = 1.0
 ENTRIES_MAX = 200_000
+ALARMS_MIN = 1024
 # No call takes longer: what was not announced by then was not ours.
 OWN_NEWS_S = 35.0
 
@@ -42,7 +43,7 @@ class Entry:
     somebody was looking, whose report of a lease is old news then.
     """
 
-    __slots__ = ("epoch", "freed", "more", "nap", "state")
+    __slots__ = ("epoch", "freed", "lease", "more", "nap", "state")
 
     def __init__(self, epoch: int) -> None:
         self.state = READY
@@ -50,6 +51,7 @@ class Entry:
         self.nap = 0
         self.more = False
         self.freed = False
+        self.lease = ""
 
 
 class Ring:
@@ -70,6 +72,9 @@ class Ring:
         self.windowed_at = self.used_at
         self.full_at = self.used_at
         self.cut_short = False
+        # When pops that can wait last had it looked at, and whether they have it again soon.
+        self.probed_at = 0.0
+        self.probe_due = False
         # Moves of the wake version that this broker itself made and the floor has not seen,
         # and moves that the floor saw and nobody here had told of: until when they may still
         # turn out to be our own.
@@ -147,14 +152,19 @@ class Ring:
         entry.freed = True
         return False
 
-    def finished(self, partition_id: int) -> None:
-        """A batch of ours was completed: ready again if it left more, or was marked since."""
+    def finished(self, partition_id: int, lease: str = "") -> None:
+        """A batch of ours was completed: ready again if it left more, or was marked since.
+
+        The news of an older lease may come behind a newer claim, and ends nothing then.
+        """
         entry = self._entries.get(partition_id)
         if entry is None:
             return
         if entry.state != ASLEEP:
             entry.epoch = next(self._epochs)
             entry.freed = True
+        elif entry.lease != lease:
+            return
         elif entry.more:
             self._rise(partition_id, entry)
         else:
@@ -202,7 +212,7 @@ class Ring:
         else:
             self._rise(candidate.partition_id, entry)
 
-    def took(self, candidate: Candidate, *, more: bool, committed: bool) -> None:
+    def took(self, candidate: Candidate, *, more: bool, committed: bool, lease: str = "") -> None:
         """Claimed. Under a lease it sleeps until released; else it may go on at once."""
         entry = self._entries.get(candidate.partition_id)
         if entry is None:
@@ -210,7 +220,9 @@ class Ring:
         more = more or entry.epoch != candidate.epoch
         if entry.state != OUT:  # two pops had named it, and the other one has reported
             entry.more = entry.more or more
+            entry.lease = lease
         elif not committed:
+            entry.lease = lease
             self._sleep(candidate.partition_id, entry, LEASED_RECHECK_S)
             entry.more = more
         elif more:
@@ -260,11 +272,21 @@ class Ring:
         self._entries.clear()
         self._ready.clear()
 
-    def rouse(self, partition_id: int, nap: int) -> None:
-        """Its alarm went off; a nap that was ended by something else is not this one."""
+    def rouse_all(self) -> None:
+        """What they sleep for may have changed (a configuration): each is looked at anew."""
+        for partition_id, entry in list(self._entries.items()):
+            if entry.state == ASLEEP:
+                self._rise(partition_id, entry)
+
+    def naps(self, partition_id: int, nap: int) -> bool:
+        """Whether it still sleeps this nap; one that something else ended is not this one."""
         entry = self._entries.get(partition_id)
-        if entry is not None and entry.state == ASLEEP and entry.nap == nap:
-            self._rise(partition_id, entry)
+        return entry is not None and entry.state == ASLEEP and entry.nap == nap
+
+    def rouse(self, partition_id: int, nap: int) -> None:
+        """Its alarm went off."""
+        if self.naps(partition_id, nap):
+            self._rise(partition_id, self._entries[partition_id])
 
     def _rise(self, partition_id: int, entry: Entry) -> None:
         entry.state = READY
@@ -284,14 +306,26 @@ class Alarm:
         self._naps = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = 0.0
+        self._heap_max = ALARMS_MIN
 
     def set(self, ring: Ring, partition_id: int, delay_s: float) -> int:
         nap = next(self._naps)
         due = time.monotonic() + delay_s
         heapq.heappush(self._heap, (due, nap, ring, partition_id))
+        if len(self._heap) > self._heap_max:
+            self._forget_ended()
         if self._timer is None or due < self._rings_at:
             self._arm()
         return nap
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def _forget_ended(self) -> None:
+        """Alarms of naps that something else ended would lie here until they are due."""
+        self._heap = [one for one in self._heap if one[2].naps(one[3], one[1])]
+        heapq.heapify(self._heap)
+        self._heap_max = max(ALARMS_MIN, 2 * len(self._heap))
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -341,8 +375,13 @@ class Rings:
         for ring in self._rings.get(queue_id, {}).values():
             ring.mark(partition_id)
 
+    def rouse(self, queue_id: int) -> None:
+        for ring in self._rings.get(queue_id, {}).values():
+            ring.rouse_all()
+
     def drop(self, queue_id: int) -> None:
-        self._rings.pop(queue_id, None)
+        for ring in self._rings.pop(queue_id, {}).values():
+            ring.clear()
 
     def sweep(self, idle_s: float, kept: Callable[[Ring], bool]) -> None:
         """Drop rings that no pop has used for so long, unless somebody sits at them."""
@@ -351,6 +390,7 @@ class Rings:
             for group, ring in list(groups.items()):
                 if ring.used_at < oldest and not kept(ring):
                     del groups[group]
+                    ring.clear()
             if not groups:
                 del self._rings[queue_id]
 

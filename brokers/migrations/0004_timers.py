@@ -20,7 +20,7 @@ ALTER TABLE queen_timer SET (
 
 
 class Migration(migrations.Migration):
-    dependencies = [("brokers", "0002_storage")]
+    dependencies = [("brokers", "0003_kv")]
 
     operations = [
         migrations.CreateModel(

@@ -6,6 +6,7 @@ Imports nothing of ours.
 """
 
 from brokers.models.consumers import Cursor, DeadLetter, Group, Wake
+from brokers.models.kv import KeyValue
 from brokers.models.log import Partition, Queue, Segment, Transaction
 from brokers.models.system import Lease, QueueCounter, Reclaim, System, TransactionSlot
 from brokers.models.timers import Timer
@@ -14,6 +15,7 @@ __all__ = [
     "Cursor",
     "DeadLetter",
     "Group",
+    "KeyValue",
     "Lease",
     "Partition",
     "Queue",

@@ -8,12 +8,14 @@ looks go through memory, and the floor sees to it that memory learns.
 Imports domain, frames, flow, store, services/{autopilot,subscriptions}. Called by api/hot.py.
 """
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from brokers import frames
 from brokers.domain import PopRequest, PopResult
+from brokers.errors import Refusal
 from brokers.flow.gates import Seat
 from brokers.flow.ready import Candidate, Ring
 from brokers.flow.registry import HandedOut
@@ -32,19 +34,22 @@ SPARE_CANDIDATES = 3
 CLAIMS_PER_LOOK = 8
 HOLD_STEP_S = 0.02
 UNPLACED_RECHECK_S = 1.0
+SEATS_TAKEN = "too many pops wait here already"
 
 
 async def pop(broker: "Broker", request: PopRequest) -> PopResult:
     """Claim up to `batch` messages, waiting up to `timeout_s` for the first if asked to.
 
-    A parked pop holds a seat and nothing else. A cancelled pop frees its seat, and what was
-    being claimed for it is handed back.
+    A parked pop holds a seat and nothing else; when all seats are taken it is refused. A
+    cancelled pop frees its seat, and what was being claimed for it is handed back.
     """
+    if len(broker.gates) >= broker.config.pop.seats_max:
+        raise Refusal(SEATS_TAKEN, code="rate_limited", retry_after_s=1)
     broker.counters.pop_requests += 1
     deadline = time.monotonic() + (request.timeout_s if request.wait else 0.0)
     visit = Visit(broker, request, deadline)
     with broker.gates.seat(request.queue or "") as seat:
-        result = await visit.look(seat, first=True)
+        result = await visit.look(seat)
         while not (result.messages or broker.gates.closed):
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0 and not visit.holding:
@@ -53,7 +58,7 @@ async def pop(broker: "Broker", request: PopRequest) -> PopResult:
             if not rung and time.monotonic() >= deadline and not visit.holding:
                 break
             seat.rearm()
-            result = await visit.look(seat, first=False)
+            result = await visit.look(seat)
     broker.counters.pop_messages += len(result.messages)
     broker.counters.pop_empty += not result.messages
     visit.count(result)
@@ -78,6 +83,11 @@ class Visit:
         self._holding_until: float | None = None
         self._rings: list[Ring] = []
         self._registered_again = False
+        self._asked = False
+        # Whether an answer of the database may come a moment later, by a bell.
+        self._patient = request.wait
+        self._queue_gone = False
+        self._looked_anew = False
         # How long to park before looking again without a bell.
         self.patience_s = float("inf")
 
@@ -86,7 +96,7 @@ class Visit:
         """An under-full batch is being held back: the last look is still to come."""
         return self._holding_until is not None
 
-    async def look(self, seat: Seat, *, first: bool) -> PopResult:
+    async def look(self, seat: Seat) -> PopResult:
         broker, request = self._broker, self._request
         self.patience_s = float("inf")
         queues = await self._queues()
@@ -102,15 +112,9 @@ class Visit:
             self.patience_s = UNPLACED_RECHECK_S
             return result
         self._rings = [broker.announce.rings.ring(queue.id, request.group) for queue in queues]
-        partition_id = await self._named_partition(queues)
+        partition_id = await self._named_partition(queues, seat)
         if partition_id == 0:
-            assert request.partition is not None
-            broker.gates.place_unborn(seat, queues[0].id, request.partition)
-            self.patience_s = UNPLACED_RECHECK_S
-            # Seated first, then asked once more: a birth in between is not missed.
-            partition_id = await self._named_partition(queues)
-            if partition_id == 0:
-                return result
+            return result
         seat.partition_id = partition_id
         broker.gates.place(seat, [(queue.id, request.group) for queue in queues])
         if request.queue is None:
@@ -123,7 +127,11 @@ class Visit:
         if partition_id is not None:
             await self._claim_named(partition_id, knobs, result)
         else:
-            await self._claim_ready(knobs, result, first=first)
+            await self._claim_ready(knobs, result)
+            if self._queue_gone and not self._looked_anew:
+                # Deleted through another broker, and perhaps made anew: look at that one.
+                self._looked_anew = True
+                return await self.look(seat)
         if result.messages:
             self._ring_the_next()
         elif partition_id is None and any(ring.ready_count for ring in self._rings):
@@ -143,20 +151,25 @@ class Visit:
     # Where to look
 
     async def _queues(self) -> list[QueueRow]:
+        """The queues to look at; those that ask for an unknown one at once share the answer."""
         broker, request = self._broker, self._request
+        fetch, directory = broker.store.fetch, broker.directory
         if request.queue is None:
-            key = (request.tenant, request.namespace, request.task)
-            known = broker.directory.discoveries.get(key)
-            if known is None:
-                known = await calls.queue_discover(
-                    broker.store.fetch, request.tenant, request.namespace, request.task
+            place = (request.tenant, request.namespace, request.task)
+            found = directory.discoveries.get(place)
+            if found is None:
+                found = await broker.lookups.run(
+                    ("discover", *place), lambda: calls.queue_discover(fetch, *place)
                 )
-                broker.directory.discoveries.put(key, known)
-            return known
-        queue = broker.directory.queues.get((request.tenant, request.queue))
+                directory.discoveries.put(place, found)
+            return found
+        key = (request.tenant, request.queue)
+        queue = directory.queues.get(key)
         if queue is None:
-            queue = await calls.queue_ensure(broker.store.fetch, request.tenant, request.queue)
-            broker.directory.queues.put((request.tenant, request.queue), queue)
+            queue = await broker.lookups.run(
+                ("queue", *key), lambda: calls.queue_ensure(fetch, *key)
+            )
+            directory.queues.put(key, queue)
         return [queue]
 
     async def _subscribe(self, queues: list[QueueRow]) -> bool | None:
@@ -170,38 +183,46 @@ class Visit:
                 stored = policy
         return stored
 
-    async def _named_partition(self, queues: list[QueueRow]) -> int | None:
-        """None: any partition; 0: the named one does not exist yet."""
-        request = self._request
+    async def _named_partition(self, queues: list[QueueRow], seat: Seat) -> int | None:
+        """None: any partition; 0: the named one does not exist yet, and the seat hears of it."""
+        request, broker = self._request, self._broker
         if request.partition is None:
             return None
-        assert request.queue is not None
-        row = self._broker.directory.partitions.get(
-            (request.tenant, request.queue, request.partition)
+        key = (queues[0].id, request.partition)
+        found = broker.directory.partition_ids.get(key)
+        if found is not None:
+            return found
+        # Seated before it is asked: a birth in between rings, or the floor finds it.
+        broker.gates.place_unborn(seat, *key)
+        born = await broker.lookups.run(
+            ("partition", *key), lambda: calls.partition_find(broker.store.fetch, [key])
         )
-        if row is not None and row.queue_id == queues[0].id:
-            return row.id
-        found = await calls.partition_find(
-            self._broker.store.fetch, queues[0].id, request.partition
-        )
-        return found or 0
+        if key not in born:
+            return 0
+        broker.directory.partition_ids.put(key, born[key])
+        return born[key]
 
     # Claiming
 
-    async def _claim_ready(self, knobs: Knobs, result: PopResult, *, first: bool) -> None:
-        """Check candidates out of the rings until some are claimed or none are left."""
-        probed = not first
+    async def _claim_ready(self, knobs: Knobs, result: PopResult) -> None:
+        """Check candidates out of the rings until some are claimed or none are left.
+
+        The first time that the rings yield nothing the database is asked; after that they
+        are believed.
+        """
         for _ in range(CLAIMS_PER_LOOK):
             checked = self._check_out(knobs.lanes)
-            if not checked:
-                if probed:
+            if checked:
+                if await self._claim(checked, knobs, result):
                     return
-                probed = True
-                if not await self._probe():
-                    return
-                continue
-            if await self._claim(checked, knobs, result):
+            elif self._asked:
                 return
+            else:
+                self._asked = True
+                self._queue_gone = not await self._probe()
+                if self._queue_gone:
+                    self._asked = False
+                    return
 
     def _check_out(self, lanes: int) -> list[tuple[Ring, Candidate]]:
         wanted = lanes + min(lanes, SPARE_CANDIDATES)
@@ -214,8 +235,11 @@ class Visit:
 
     async def _probe(self) -> bool:
         """Ask the database for all rings; False when a queue is gone (look again, anew)."""
-        found = [await self._broker.floor.look(ring) for ring in self._rings]
-        return all(found)
+        floor = self._broker.floor
+        look = floor.look_soon if self._patient else floor.look
+        if len(self._rings) == 1:
+            return await look(self._rings[0])
+        return all(await asyncio.gather(*(look(ring) for ring in self._rings)))
 
     async def _claim(
         self, checked: list[tuple[Ring, Candidate]], knobs: Knobs, result: PopResult
@@ -241,8 +265,8 @@ class Visit:
             if row is None or (row.verdict == "busy" and enough):
                 untouched.append((ring, candidate))
             elif row.verdict == "took":
-                more = (row.visible_end or 0) > (row.batch_end or 0)
-                ring.took(candidate, more=more, committed=request.auto_ack)
+                more = (row.last_offset or 0) > (row.batch_end or 0)
+                ring.took(candidate, more=more, committed=request.auto_ack, lease=job.lease_id)
             elif row.verdict == "empty":
                 ring.empty(candidate)
             elif row.verdict == "until":
@@ -257,11 +281,12 @@ class Visit:
                 untouched.append((ring, candidate))
         for ring, candidate in reversed(untouched):
             ring.put_back([candidate])
-        self._registered_again = unregistered
-        if unregistered:
-            await self._register_again()
+        # Delivered before anything is awaited: what is claimed must not get lost on the way.
         if took:
             self._deliver(job, took, result)
+        self._registered_again = unregistered
+        if unregistered and not took:
+            await self._register_again()
         return bool(took)
 
     async def _claim_named(self, partition_id: int, knobs: Knobs, result: PopResult) -> None:
@@ -281,9 +306,9 @@ class Visit:
     def _forget_named_partition(self) -> None:
         request = self._request
         if request.queue is not None and request.partition is not None:
-            self._broker.directory.forget_partition(
-                request.tenant, request.queue, request.partition
-            )
+            for ring in self._rings:
+                self._broker.directory.partition_ids.forget((ring.queue_id, request.partition))
+            self._broker.directory.forget_queue(request.tenant, request.queue)
             self.patience_s = HOLD_STEP_S
 
     def _job(self, candidates: list[int], knobs: Knobs) -> ClaimJob:
@@ -332,6 +357,7 @@ class Visit:
             self._holding_until = min(now + hold_s, self._deadline - HOLD_STEP_S)
         if now >= self._holding_until:
             self._holding_until = None
+            self._asked = self._patient = False
             return False
         self.patience_s = max(min(self._holding_until - now, hold_s / 4), 0.001)
         return True

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 
 from brokers import frames
 from brokers.domain import PushItem, PushOutcome, PushRequest
+from brokers.errors import Refusal
 from brokers.store.combine import Parcel
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
+
+OVERLOADED = "more messages wait to be stored than this broker may hold"
 
 
 async def push(broker: "Broker", request: PushRequest) -> list[PushOutcome]:
@@ -24,13 +27,29 @@ async def push(broker: "Broker", request: PushRequest) -> list[PushOutcome]:
     for all parcels. A request that is cancelled leaves its parcels in the combiner: they
     may be stored all the same, as with any lost answer.
     """
+    if broker.push_combiner.waiting_bytes > broker.config.push.waiting_bytes_max:
+        raise Refusal(OVERLOADED, code="rate_limited", retry_after_s=1)
     items = request.items
     ids = broker.ids.mint_many(len(items))
     subject = request.producer_sub
+    broker.counters.push_requests += 1
+    broker.counters.push_messages += len(items)
+    put = broker.push_combiner.put
+    if len(items) == 1:
+        [item] = items
+        alone = Countdown(1)
+        parcel = make_parcel(items, ids, subject)
+        parcel.waiter = alone.one_done
+        put((request.tenant, item.queue, item.partition), parcel)
+        await alone.finished
+        assert parcel.outcomes is not None
+        [(status, message_id, error)] = parcel.outcomes
+        known_as = ids[0] if item.transaction_id is None else item.transaction_id
+        return [PushOutcome(status, message_id, known_as, error)]
+
     groups: dict[tuple[str, str], list[int]] = {}
     for position, item in enumerate(items):
         groups.setdefault((item.queue, item.partition), []).append(position)
-
     waiting = Countdown(len(groups))
     placed: list[tuple[list[int], Parcel]] = []
     for (queue, partition), positions in groups.items():
@@ -38,10 +57,8 @@ async def push(broker: "Broker", request: PushRequest) -> list[PushOutcome]:
             [items[one] for one in positions], [ids[one] for one in positions], subject
         )
         parcel.waiter = waiting.one_done
-        broker.push_combiner.put((request.tenant, queue, partition), parcel)
+        put((request.tenant, queue, partition), parcel)
         placed.append((positions, parcel))
-    broker.counters.push_requests += 1
-    broker.counters.push_messages += len(items)
     await waiting.finished
 
     outcomes: list[PushOutcome] = [None] * len(items)  # type: ignore[list-item]

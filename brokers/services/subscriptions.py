@@ -21,9 +21,18 @@ async def ensure_subscribed(broker: "Broker", queue_id: int, request: PopRequest
     known = broker.directory.groups.get((queue_id, request.group))
     if known is not None:
         return known
+    stored = await broker.lookups.run(
+        ("group", queue_id, request.group), lambda: _register(broker, queue_id, request)
+    )
+    if stored is not None:
+        broker.directory.groups.put((queue_id, request.group), stored)
+    return stored
+
+
+async def _register(broker: "Broker", queue_id: int, request: PopRequest) -> bool | None:
     mode, since = subscription_start(request, broker.config.pop.subscription_mode)
     async with broker.admission.slot("pop"):
-        stored = await calls.group_register(
+        return await calls.group_register(
             broker.store.fetch,
             queue_id,
             request.group,
@@ -31,9 +40,6 @@ async def ensure_subscribed(broker: "Broker", queue_id: int, request: PopRequest
             since=since,
             conflation=request.conflation,
         )
-    if stored is not None:
-        broker.directory.groups.put((queue_id, request.group), stored)
-    return stored
 
 
 def subscription_start(request: PopRequest, default_mode: str) -> tuple[str, datetime | None]:

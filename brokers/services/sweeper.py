@@ -8,7 +8,7 @@ A claim is a lease and nothing else. Whoever dies with it, or does not know whet
 fire was committed, leaves the timers to the end of the lease; the fire deletes by the
 claim's token, so no timer enters the log twice. It never switches itself off.
 
-Imports store, flow/sleep, services/firing. Used by services/background.py and the
+Imports store, flow/sleep, services/firing and kv. Used by services/background.py and the
 sweeper command.
 """
 
@@ -23,6 +23,7 @@ from uuid import uuid4
 
 from brokers.errors import StoreError
 from brokers.flow.sleep import Seen, sleep_s
+from brokers.services import kv
 from brokers.services.firing import Firing
 from brokers.store import timer_calls
 from brokers.store.timer_calls import Probe
@@ -71,7 +72,11 @@ class Cycle:
 
 def slow_chores(broker: "Broker") -> list[Chore]:
     """What runs on the slow clocks."""
-    return []
+    return [Chore("kv prune", broker.config.kv.expire_every_ms / 1000, _prune_kv)]
+
+
+async def _prune_kv(broker: "Broker") -> int:
+    return (await kv.prune_step(broker)).removed
 
 
 class Sweeper:

@@ -104,9 +104,7 @@ def scheduled(broker: "Broker", operations: Sequence[TimerOperation]) -> None:
 
 
 def refused(code: str, text: str) -> Refusal:
-    return Refusal(
-        text, code=code, retry_after_s=RETRY_AFTER_S, body={"error": code, "detail": text}
-    )
+    return Refusal(text, code=code, retry_after_s=RETRY_AFTER_S)
 
 
 def refusal(error: StoreError) -> Exception:

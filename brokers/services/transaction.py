@@ -1,16 +1,17 @@
-"""Transaction: pushes, acks and timers of any queues and partitions, all or nothing.
+"""Transaction: pushes and acks of any queues and partitions with their riders, all or nothing.
 
-Imports domain, frames, store, flow/acks, services/push, services/timers. Called by
-api/hot.py.
+Imports domain, frames, store, flow/acks, services/kv, push and timers. Called by api/hot.py.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from brokers import frames
 from brokers.domain import (
     NIL_ID,
     Ack,
+    KvLost,
+    KvResult,
     OperationResult,
     PushItem,
     TimerOutcome,
@@ -19,11 +20,13 @@ from brokers.domain import (
 )
 from brokers.errors import Permanent, StoreError
 from brokers.flow.acks import ERRORS, ack_item, uuid_text
+from brokers.services import kv as kv_service
 from brokers.services import timers as timer_service
 from brokers.services.push import make_parcel
-from brokers.store import calls, timer_calls
+from brokers.store import calls, kv_calls, timer_calls
 from brokers.store.calls import CommitRow, PartitionRow, PushGroup
 from brokers.store.combine import NO_KEY
+from brokers.store.kv_calls import KvRow
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -41,6 +44,8 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
     error: a transaction is never spooled.
     """
     transaction_id = str(uuid4())
+    if request.kv:
+        kv_service.refuse_rider_when_paused(broker)
     timer_service.check_switch(broker, request.timers)
     plan = Plan(broker, request)
     for _ in range(STALE_ROUNDS_MAX):
@@ -57,6 +62,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
                     required_leases=[uuid_text(one) or NIL_ID for one in request.required_leases],
                     mentions_lease=request.mentions_lease,
                     wait_ms=broker.config.push.busy_ms,
+                    **plan.riders(),
                     timers=timer_calls.apply_columns(
                         request.tenant, request.timers, request.producer_sub
                     ),
@@ -70,11 +76,15 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
             if error.code == "pool" or error.outcome_unknown:
                 raise
             return _failure(transaction_id, "db_error", error.text)
+        kv = plan.kv_results(rows)
+        if isinstance(kv, KvLost):
+            return _precondition(transaction_id, kv)
         plan.announce(rows)
         timer_service.scheduled(broker, request.timers)
         broker.counters.transactions += 1
+        broker.kv.counters.count("transaction", kv)
         return TransactionResult(
-            transaction_id=transaction_id, success=True, results=plan.results(rows)
+            transaction_id=transaction_id, success=True, results=plan.results(rows, kv)
         )
     return _failure(transaction_id, "db_error", QUEUE_CHANGING)
 
@@ -145,6 +155,37 @@ class Plan:
         for place in self._places:
             self._broker.directory.forget_partition(self._request.tenant, *place)
 
+    def riders(self) -> dict[str, Any]:
+        """What the procedure takes of the riders, by the names of transaction_commit()."""
+        if not self._request.kv:
+            return {}
+        asked = [(self._request.tenant, one) for one in self._request.kv]
+        return {
+            "kv": kv_calls.apply_columns(asked),
+            "kv_bytes_max": self._broker.config.kv.read_bytes_max,
+        }
+
+    def kv_results(self, rows: list[CommitRow]) -> list[KvResult] | KvLost:
+        """One result a key/value operation, or the one that was required and did not apply:
+        its index counts in the flat order, behind the pushes and acks."""
+        kv_rows = [
+            KvRow(
+                row.no,
+                row.outcome,
+                row.key,
+                row.value,
+                row.version,
+                row.expires_at,
+                row.updated_at,
+            )
+            for row in rows
+            if row.kind == "kv"
+        ]
+        found = kv_calls.results(self._request.kv, kv_rows)
+        if isinstance(found, KvLost):
+            return found._replace(no=len(self._request.operations) + found.no)
+        return found
+
     def announce(self, rows: list[CommitRow]) -> None:
         news = [
             (self._request.tenant, queue, partition, row.queue_id, row.id, len(nos))
@@ -166,7 +207,7 @@ class Plan:
         for queue_id in {row.queue_id for row in rows if row.queue_id is not None}:
             self._broker.tally.of(queue_id).transactions += 1
 
-    def results(self, rows: list[CommitRow]) -> list[OperationResult]:
+    def results(self, rows: list[CommitRow], kv: list[KvResult]) -> list[OperationResult]:
         """One result an operation, in the flat order of the request."""
         originals: dict[int, str] = {}
         groups = list(self._places.values())
@@ -179,7 +220,7 @@ class Plan:
                 )
             elif row.kind == "ack":
                 acked[self._ack_nos[row.no - 1]] = row
-            elif row.duplicate_positions and row.duplicate_ids:
+            elif row.kind == "push" and row.duplicate_positions and row.duplicate_ids:
                 nos = groups[row.no - 1]
                 for position, original in zip(
                     row.duplicate_positions, row.duplicate_ids, strict=True
@@ -205,6 +246,7 @@ class Plan:
                         "ack", True, operation.transaction_id, dlq=bool(acked[no].dead_lettered)
                     )
                 )
+        results += [OperationResult("kv", True, "", kv=one) for one in kv]
         for no, timer in enumerate(self._request.timers):
             outcome = timed[no]
             results.append(
@@ -230,6 +272,17 @@ def _refusal(transaction_id: str, plan: Plan, error: Permanent) -> TransactionRe
     if error.sqlstate == timer_service.ENCRYPTS:
         return _failure(transaction_id, "db_error", NO_KEY)
     return _failure(transaction_id, "db_error", error.text.split("\n")[0])
+
+
+def _precondition(transaction_id: str, lost: KvLost) -> TransactionResult:
+    return TransactionResult(
+        transaction_id=transaction_id,
+        success=False,
+        results=[],
+        reason="kv_precondition",
+        error=f"operation {lost.no} is required and did not apply: {lost.reason}",
+        lost=lost,
+    )
 
 
 def _failure(transaction_id: str, reason: str, error: str) -> TransactionResult:

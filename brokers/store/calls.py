@@ -31,7 +31,9 @@ PARTITION_ENSURE = """
 SELECT pair_no, queue_id, config_version, encryption_enabled, partition_id, partition_uid::text
   FROM queen_partition_ensure_v1(%s::uuid, %b::text[], %b::text[])
 """
-PARTITION_FIND = "SELECT queen_partition_find_v1(%s::bigint, %s::text)"
+PARTITION_FIND = """
+SELECT name_no, partition_id FROM queen_partition_find_v1(%s::bigint[], %b::text[])
+"""
 MESSAGE_PUSH = """
 SELECT group_no, verdict, duplicate_positions, duplicate_ids::text[]
   FROM queen_message_push_v1(
@@ -47,7 +49,7 @@ SELECT partition_id, queue_id, pending, due_at
   FROM queen_partition_ready_v1(%s::bigint[], %s::text, %s::bigint, %s::integer, %s::integer)
 """
 MESSAGE_CLAIM = """
-SELECT job, partition_id, verdict, due_us, leased, visible_end, batch_end, partition_uid::text,
+SELECT job, partition_id, verdict, due_us, leased, last_offset, batch_end, partition_uid::text,
        partition_name, queue_id, queue_name, attempt, base_offset, created_us, frames, flags
   FROM queen_message_claim_v1(
        %b::text[], %s::integer[], %s::integer[], %s::uuid[], %s::integer[], %s::boolean[],
@@ -69,23 +71,24 @@ SELECT ring_no, partition_id, due_us, leased, wake_version, looked_at, truncated
 """
 TRANSACTION_COMMIT = """
 SELECT kind, no, outcome, duplicate_positions, duplicate_ids::text[], lease_released,
-       dead_lettered, queue_id, partition_id, timer_message_id::text,
-       (extract(epoch FROM timer_deliver_at) * 1000000)::bigint
+       dead_lettered, queue_id, partition_id, key, value, version, expires_at, updated_at,
+       timer_message_id::text, (extract(epoch FROM timer_deliver_at) * 1000000)::bigint
   FROM queen_transaction_commit_v1(
        %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::text[],
        %b::bytea[], %s::uuid[], %s::uuid[], %s::integer,
        %s::uuid, %s::uuid[], %b::text[], %s::uuid[], %b::text[], %s::smallint[], %b::text[],
-       %s::uuid[], %s::boolean, %s::uuid, %b::text[], %b::text[], %b::text[], %s::bigint[],
-       %b::text[], %b::bytea[], %s::boolean[], %s::text)
+       %s::uuid[], %s::boolean,
+       %s::uuid[], %s::smallint[], %b::text[], %b::text[], %b::bytea[], %s::bigint[],
+       %s::bigint[], %s::numeric[], %s::numeric[], %s::numeric[], %s::boolean[], %s::bigint,
+       %s::uuid, %b::text[], %b::text[], %b::text[], %s::bigint[], %b::text[], %b::bytea[],
+       %s::boolean[], %s::text)
 """
+NO_KV = (None,) * 11
 LEASE_EXTEND = """
 SELECT renewed, expires_at
   FROM queen_lease_extend_v1(%s::uuid, %s::uuid, %s::bigint, %s::bigint[])
 """
 LEASE_RELEASE = "SELECT queen_lease_release_v1(%s::uuid, %s::bigint[], %s::text)"
-QUEUE_COUNTER_ADD = "SELECT queen_queue_counter_add_v1(%s::text, %s::bigint[], %s::bigint[])"
-TXN_SLOT_CLEAR = "SELECT queen_txn_slot_clear_v1(%s::bigint, %s::integer)"
-QUEUE_RECLAIM = "SELECT queen_queue_reclaim_v1(%s::integer)"
 
 
 class QueueRow(NamedTuple):
@@ -167,7 +170,7 @@ class ClaimRow(NamedTuple):
     verdict: str
     due_us: int | None
     leased: bool | None
-    visible_end: int | None
+    last_offset: int | None
     batch_end: int | None
     partition_uid: str | None
     partition_name: str | None
@@ -238,6 +241,11 @@ class CommitRow(NamedTuple):
     dead_lettered: bool | None
     queue_id: int | None
     partition_id: int | None
+    key: str | None
+    value: bytes | None
+    version: int | None
+    expires_at: datetime | None
+    updated_at: datetime | None
     timer_message_id: str | None
     timer_deliver_us: int | None
 
@@ -260,9 +268,14 @@ async def queue_discover(fetch: Fetch, tenant: UUID, namespace: str, task: str) 
     return [QueueRow(*row) for row in await fetch(QUEUE_DISCOVER, (str(tenant), namespace, task))]
 
 
-async def partition_find(fetch: Fetch, queue_id: int, name: str) -> int | None:
-    [[partition_id]] = await fetch(PARTITION_FIND, (queue_id, name))
-    return partition_id
+async def partition_find(
+    fetch: Fetch, names: Sequence[tuple[int, str]]
+) -> dict[tuple[int, str], int]:
+    """The ids of those (queue id, partition name) pairs that exist."""
+    rows = await fetch(
+        PARTITION_FIND, (array(queue_id for queue_id, _ in names), [name for _, name in names])
+    )
+    return {names[no - 1]: partition_id for no, partition_id in rows}
 
 
 async def partition_ensure(
@@ -428,8 +441,10 @@ async def transaction_commit(
     mentions_lease: bool,
     wait_ms: int,
     timers: Sequence[Any],
+    kv: Sequence[Any] = NO_KV,
+    kv_bytes_max: int = 0,
 ) -> list[CommitRow]:
-    """`timers` are the columns that timer_calls.apply_columns() makes."""
+    """`kv` and `timers` are the riders as kv_calls and timer_calls.apply_columns() make them."""
     rows = await fetch(
         TRANSACTION_COMMIT,
         (
@@ -438,6 +453,8 @@ async def transaction_commit(
             *_ack_columns(acks),
             array(required_leases),
             mentions_lease,
+            *kv,
+            kv_bytes_max,
             *timers,
         ),
     )
@@ -469,28 +486,3 @@ async def lease_release(
 ) -> int:
     [[count]] = await fetch(LEASE_RELEASE, (lease_id, array(partition_ids), group))
     return count
-
-
-async def txn_slot_clear(fetch: Fetch, *, longest_s: int, rows_max: int) -> int:
-    [[cleared]] = await fetch(TXN_SLOT_CLEAR, (longest_s, rows_max))
-    return cleared
-
-
-async def queue_reclaim(fetch: Fetch, *, rows_max: int) -> int:
-    """Rows removed by one bounded step behind deleted queues."""
-    [[removed]] = await fetch(QUEUE_RECLAIM, (rows_max,))
-    return removed
-
-
-async def queue_counter_add(
-    fetch: Fetch, server_id: str, counts: Sequence[tuple[int, Sequence[int]]]
-) -> None:
-    """Add (queue id, the ten counts in the columns' order) to the present minute."""
-    await fetch(
-        QUEUE_COUNTER_ADD,
-        (
-            server_id,
-            array(queue_id for queue_id, _ in counts),
-            array(one for _, numbers in counts for one in numbers),
-        ),
-    )

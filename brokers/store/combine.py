@@ -290,7 +290,7 @@ class PushCombiner:
             await self._flush(loads[middle:], lane, wait_ms=wait_ms)
             return
         [load] = loads
-        if load.count() == 1:
+        if load.count() == 1 or load.row is None:
             log.warning("push refused by the database: %s", error.text)
             self._finish(loads, lambda one: one.fail(error.text))
             return

@@ -68,6 +68,11 @@ class Directory:
         self.discoveries: Bounded[tuple[UUID, str, str], list[QueueRow]] = Bounded(
             entries_max=DISCOVERIES_MAX, ttl_s=min(ttl_s, DISCOVERY_S)
         )
+        # (queue id, partition name) -> partition id, for pops that name one. Ids never come
+        # back, so an old entry is answered `gone`.
+        self.partition_ids: Bounded[tuple[int, str], int] = Bounded(
+            entries_max=PARTITIONS_MAX, ttl_s=ttl_s
+        )
         # (queue id, group) -> the stored conflation policy.
         self.groups: Bounded[tuple[int, str], bool] = Bounded(entries_max=GROUPS_MAX, ttl_s=ttl_s)
 

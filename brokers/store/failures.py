@@ -32,6 +32,8 @@ def store_error(error: Exception, *, sent: bool) -> StoreError:
     if state == CANCELLED:
         return StatementCancelled(text)
     if state in TRANSIENT_STATES or state[:2] in TRANSIENT_CLASSES:
-        return StoreError(text, outcome_unknown=sent and state not in NOTHING_HAPPENED)
+        return StoreError(
+            text, outcome_unknown=sent and state not in NOTHING_HAPPENED, sqlstate=state
+        )
     assert isinstance(error, psycopg.Error)
     return Permanent(text, sqlstate=state, detail=error.diag.message_detail or "")

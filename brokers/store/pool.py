@@ -12,6 +12,7 @@ Imports config, errors, failures. Used by calls.py, combine.py and runtime.py.
 
 import asyncio
 import logging
+import select
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -69,6 +70,19 @@ async def _run(
     return rows
 
 
+def _is_dead(connection: AsyncConnection) -> bool:
+    """Whether an idle connection was closed by the server; nothing was sent, so nothing is lost.
+
+    An idle connection that can be read from holds the server's last words. (Or a notice, as
+    after a reload of its settings: a new connection costs little.)
+    """
+    if connection.closed:
+        return True
+    poller = select.poll()
+    poller.register(connection.fileno(), select.POLLIN)
+    return bool(poller.poll(0))
+
+
 async def _cancel(connection: AsyncConnection) -> None:
     try:
         await connection.cancel_safe(timeout=CANCEL_S)
@@ -81,10 +95,12 @@ async def _cancel(connection: AsyncConnection) -> None:
 class Pool:
     """Calls that come singly. `fetch` takes a connection for one statement and no longer."""
 
-    def __init__(self, config: PostgresConfig, *, size: int, name: str) -> None:
+    def __init__(
+        self, config: PostgresConfig, *, size: int, name: str, wait_s: float | None = None
+    ) -> None:
         self._timeout_s = config.stmt_timeout_ms / 1000
         self._prepare = config.prepare
-        self._wait_s = min(self._timeout_s, config.connect_timeout_s + 1.0)
+        self._wait_s = wait_s or min(self._timeout_s, config.connect_timeout_s + 1.0)
         # While the database is known to be away, callers are told soon.
         self.away = True
         self._watched: dict[AsyncConnection, Watched] = {}
@@ -115,19 +131,28 @@ class Pool:
     async def fetch(
         self, statement: str, parameters: Any = None, *, timeout_s: float | None = None
     ) -> list[Any]:
-        try:
-            connection = await self._pool.getconn(AWAY_WAIT_S if self.away else self._wait_s)
-        except (PoolTimeout, psycopg.Error) as error:
-            raise NoConnection() from error
+        connection = await self._living()
         try:
             return await _run(
                 connection,
                 self._watched[connection],
                 statement,
                 parameters,
-                timeout_s or self._timeout_s,
+                min(timeout_s or self._timeout_s, self._timeout_s),
             )
         finally:
+            await self._pool.putconn(connection)
+
+    async def _living(self) -> AsyncConnection:
+        """A connection whose server is still there; those that died idle are thrown away."""
+        while True:
+            try:
+                connection = await self._pool.getconn(AWAY_WAIT_S if self.away else self._wait_s)
+            except (PoolTimeout, psycopg.Error) as error:
+                raise NoConnection() from error
+            if not _is_dead(connection):
+                return connection
+            await connection.close()
             await self._pool.putconn(connection)
 
     def stats(self) -> dict[str, int]:
@@ -163,7 +188,8 @@ class Lane:
     ) -> list[Any]:
         async with self._busy:
             connection = self._connection
-            if connection is None or connection.closed:
+            if connection is None or _is_dead(connection):
+                await self.close()
                 connection = await self._connect()
             assert self._watched is not None
             try:

@@ -585,6 +585,31 @@ def test_tenants_do_not_see_each_others_timers(start_broker, fresh_queue):
         assert f'tenant="{tenants[0]}"' in metrics and tenants[1] not in metrics
 
 
+def test_the_kill_switches_pause_schedules_and_fires_and_never_a_cancel(
+    start_broker, fresh_database, fresh_queue
+):
+    broker = start_broker(on=fresh_database())
+    with TimerClient.at(broker.url) as wire:
+
+        def switch(**switches: bool) -> None:
+            expect(wire.post("/api/v1/system/kv-timers", switches), 200)
+
+        switch(timersFire=False, timersSchedule=True)
+        wire.apply(op(fresh_queue, "a", 0), op(fresh_queue, "b", 0))
+        assert wire.messages(fresh_queue, wait="true", timeout=1200) == []
+        switch(timersSchedule=False)
+        mixed = wire.post_ops(op(fresh_queue, "c"), cancel_op(fresh_queue, "a"))
+        refused(mixed, 503, "timers_disabled")
+        assert mixed.headers["retry-after"] and mixed.headers["x-queen-timers-hint"]
+        answer = wire.post("/api/v1/transaction", {"operations": [], "timers": [op("q", "c")]})
+        refused(answer, 503, "timers_disabled")
+        assert wire.apply(cancel_op(fresh_queue, "none"))[0]["status"] == "absent"
+        assert wire.cancel(fresh_queue, "a")["status"] == "cancelled"
+        assert wire.peek(fresh_queue, "b")["found"]
+        switch(timersFire=True)
+        assert [one["data"] for one in wire.wait_for(fresh_queue)] == [{"key": "b"}]
+
+
 def test_while_the_database_is_away_every_route_says_come_back(start_broker, tmp_path):
     broker = start_broker(ready=False, PG_HOST=str(tmp_path / "nowhere"))
     with TimerClient.at(broker.url) as wire:

@@ -240,7 +240,6 @@ class Broker:
 
     def start(self) -> subprocess.Popen[bytes]:
         environment = os.environ | {"QUEEN_SERVER_ID": "soak"}
-        environment.setdefault("QUEEN_DATA_DIR", str(self.plan.directory / "data"))
         command = [sys.executable, "manage.py", "broker", "--port", str(self.plan.port)]
         return subprocess.Popen(
             [*command, "--bind", "127.0.0.1"],
@@ -425,8 +424,8 @@ def judge_group(plan: Plan, group: str, log: dict[str, list[Key]], found: Findin
                 found.add(f"{group} {partition}: handed {offsets[:20]}, with gaps")
             handed[partition].append((record["asked"], offsets[0], offsets[-1]))
         for partition, keys in record.get("moved", {}).items():
-            for key in keys:
-                moves[partition].append((record["answered"], place[partition, tuple(key)]))
+            offsets = [place.get((partition, tuple(key)), -1) for key in keys]
+            moves[partition] += [(record["answered"], offset) for offset in offsets]
     for partition, keys in log.items():
         judge_deliveries(f"{group} {partition}", len(keys), handed[partition], found)
         judge_moves(f"{group} {partition}", handed[partition], moves[partition], found)
@@ -474,6 +473,10 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def stop_postgres() -> None:
+    subprocess.run([sys.executable, "manage.py", "postgres", "--stop"], cwd=PROJECT, check=False)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Push, consume, kill; then count what is left.")
     parser.add_argument("--messages", type=int, default=1_000_000)
@@ -491,7 +494,12 @@ def main(arguments: list[str] | None = None) -> int:
         directory = asked.directory
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
+            # PostgreSQL may run under another account, which has to pass through.
+            directory.chmod(0o711)
         directory.mkdir(parents=True, exist_ok=True)
+        if "PG_HOST" not in os.environ and "QUEEN_DATA_DIR" not in os.environ:
+            os.environ["QUEEN_DATA_DIR"] = str(directory / "data")
+            stack.callback(stop_postgres)
         plan = Plan(
             messages=asked.messages,
             producers=asked.producers,

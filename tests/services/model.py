@@ -408,6 +408,10 @@ class Model:
             return {one.index: Verdict(False) for one in mentions}
         queue, partition = found
         cursor = partition.cursors.get(group)
+        if cursor is not None and not cursor.popped and lease_id is None:
+            # Subscribed, but never handed anything here: "never popped that partition" may mean
+            # the one or the other. The answer decides.
+            cursor.popped = rows[mentions[0].index].get("error") != CONSUMER_NOT_FOUND
         if cursor is None or not cursor.popped:
             errors = (CONSUMER_NOT_FOUND,) if lease_id is None else None
             return {one.index: Verdict(False, errors) for one in mentions}

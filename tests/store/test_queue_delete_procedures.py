@@ -13,6 +13,7 @@ import pytest
 
 from brokers.domain import DEFAULT_TENANT
 from brokers.store import calls as hot_calls
+from brokers.store import chore_calls
 from brokers.store import management_calls as calls
 from tests import harness
 from tests.store.calling import Lane, call, waits_for_lock
@@ -32,7 +33,7 @@ def delete(db, name, tenant=DEFAULT_TENANT):
 
 
 def reclaim(db, rows_max=1000):
-    return call(db, hot_calls.queue_reclaim, rows_max=rows_max)
+    return call(db, chore_calls.queue_reclaim, rows_max=rows_max)
 
 
 def reclaim_all(db):

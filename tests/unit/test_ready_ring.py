@@ -128,8 +128,8 @@ async def test_a_leased_partition_is_looked_at_again_after_a_second_at_most(ring
 
 async def test_a_deferred_partition_sleeps_until_it_is_due(ring, rings, clock):
     ring.mark(1)
-    ring.until(*ring.check_out(1), 50.0, leased=False)
-    pass_time(rings, clock, 49.0)
+    ring.until(*ring.check_out(1), 20.0, leased=False)
+    pass_time(rings, clock, 19.0)
     assert ring.ready_count == 0
     pass_time(rings, clock, 1.5)
     assert ids(ring.check_out(1)) == [1]
@@ -153,6 +153,28 @@ async def test_an_alarm_of_an_earlier_sleep_does_not_end_a_later_one(ring, rings
     ring.until(*ring.check_out(1), 60.0, leased=False)
     pass_time(rings, clock, 6.0)
     assert ring.ready_count == 0
+
+
+async def test_alarms_of_ended_naps_do_not_pile_up(ring, rings, clock):
+    """A partition that is deferred, and polled by its name all the while."""
+    ring.mark(7)
+    ring.until(*ring.check_out(1), 10.0, leased=False)
+    for _ in range(20_000):
+        ring.until(ring.take(1), 20.0, leased=False)
+    assert len(rings.alarm) <= 2 * ready.ALARMS_MIN
+    pass_time(rings, clock, 11.0)
+    assert ids(ring.check_out(9)) == [7]
+    pass_time(rings, clock, 10.0)
+    assert ids(ring.check_out(9)) == [1]
+
+
+async def test_a_ring_that_is_dropped_leaves_no_alarm_that_matters(ring, rings, clock):
+    ring.mark(1)
+    ring.until(*ring.check_out(1), 5.0, leased=False)
+    rings.drop(ring.queue_id)
+    rings.rung.clear()
+    pass_time(rings, clock, 6.0)
+    assert rings.rung == []
 
 
 async def test_a_completed_batch_that_left_more_is_ready_at_once(ring, rings):

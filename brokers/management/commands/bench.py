@@ -13,7 +13,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from brokers.bench import machine, report
+from brokers.bench import report
 from brokers.bench.crew import BenchError
 from brokers.bench.database import Database
 from brokers.bench.instrument import Instrument, Options
@@ -73,7 +73,7 @@ class Command(BaseCommand):
             )
             stack.callback(bench.clean_up)
             bench.check_database()
-            facts = report.machine_facts(machine.cpu_count()) | bench.database.settings()
+            facts = report.machine_facts() | bench.database.settings()
             self.stdout.write(" ".join(f"{name}={value}" for name, value in facts.items()))
             rows = self.run_scenarios(bench, scenarios)
             goals = verdicts(rows)

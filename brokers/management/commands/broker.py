@@ -65,7 +65,11 @@ class Command(BaseCommand):
 
     def check_capacity(self, config: Config) -> None:
         parameters = config.postgres.parameters(application_name="queen-capacity")
-        capacity = read_capacity(parameters, pool_size=config.postgres.pool_size)
+        capacity = read_capacity(
+            parameters,
+            pool_size=config.postgres.pool_size,
+            kv_pool_size=config.kv.pool_size,
+        )
         if capacity is None:
             self.stderr.write("WARNING: PostgreSQL is away; ready once it comes")
         elif not capacity.suffices:

@@ -57,6 +57,9 @@ BEGIN
        AND place.lease_id = asked.lease_id
        AND place.batch_end = asked.batch_end
        AND place.lease_expires_at > v_now
+       -- An ack of a part came before, perhaps without a lease or elsewhere: then some of
+       -- the batch is done already, and the full procedure tells which.
+       AND place.committed < place.batch_start
     RETURNING asked.no::integer;
 END;
 $$;

@@ -9,8 +9,8 @@
 -- Cost       three statements whatever the number of pops and candidates, plus two when a
 --            cursor must be created.
 -- Answers    rows of one of these verdicts for each candidate that was looked at:
---              took          one row per slice of a segment, in offset order; visible_end
---                            tells how far the partition's visible messages reach
+--              took          one row per slice of a segment, in offset order; last_offset
+--                            tells how far the partition reaches, deferred messages too
 --              empty         nothing beyond the cursor
 --              until         leased or deferred for due_us microseconds more
 --              busy          claimable but not claimed: its cursor is locked by somebody, or
@@ -37,7 +37,7 @@ CREATE OR REPLACE FUNCTION queen_message_claim_v1(
 )
 RETURNS TABLE (
     job integer, partition_id bigint, verdict text, due_us bigint, leased boolean,
-    visible_end bigint, batch_end bigint, partition_uid uuid, partition_name text,
+    last_offset bigint, batch_end bigint, partition_uid uuid, partition_name text,
     queue_id bigint, queue_name text, attempt bigint, base_offset bigint,
     created_us bigint, frames bytea, flags bytea
 )
@@ -215,7 +215,7 @@ BEGIN
         RETURNING place.partition_id, place.consumer_group, place.attempt_count
     )
     SELECT claim.job, claim.partition_id, 'took', NULL::bigint, NULL::boolean,
-           claim.visible_end, claim.batch_end, claim.uid, claim.lane_name, claim.queue_id,
+           claim.last_offset, claim.batch_end, claim.uid, claim.lane_name, claim.queue_id,
            claim.queue_name, greatest(updated.attempt_count, 1),
            slice.first, slice.created_us, slice.frames, slice.flags
       FROM claim

@@ -45,7 +45,8 @@ BEGIN
         leased := NULL;
         looked_at := v_now;
         truncated := false;
-        SELECT coalesce(wake.version, 0)
+        -- A configuration moves it too: what is deferred may be due now.
+        SELECT coalesce(wake.version, 0) + queue.config_version
           INTO wake_version
           FROM queen_queue queue
           LEFT JOIN queen_wake wake

@@ -1,14 +1,19 @@
--- queen_transaction_commit_v1: pushes, acks and timers, of any queues, all or nothing.
+-- queen_transaction_commit_v1: key/value writes, timers, pushes and acks, all or nothing.
 --
 -- Called by  brokers/store/calls.py, transaction_commit()
--- Reads      what queen_timer_apply_v1, queen_message_push_v1 and queen_message_ack_v1 read
+-- Reads      what queen_kv_apply_v1, queen_timer_apply_v1, queen_message_push_v1 and
+--            queen_message_ack_v1 read
 -- Writes     what they write
--- Locks      timer rows by (queue, key), then partition rows in ascending id (waiting at most p_wait_ms for each), then
---            cursor rows in ascending (partition, group), then queen_wake rows.
+-- Locks      the keys that are written in ascending (tenant, ns, key), then timer rows by
+--            (queue, key), then partition rows in ascending id (waiting at most p_wait_ms
+--            for each), then cursor rows in ascending (partition, group), then queen_wake
+--            rows.
 -- Cost       one call of each.
--- Answers    timer rows (kind 'timer', no = operation, outcome = status), push rows (kind
---            'push', no = group) as queen_message_push_v1, and ack rows (kind 'ack',
---            no = ack) as queen_message_ack_v1.
+-- Answers    key/value rows (kind 'kv') as queen_kv_apply_v1, timer rows (kind 'timer', no =
+--            operation, outcome = status), push rows (kind 'push', no = group) as
+--            queen_message_push_v1, and ack rows (kind 'ack', no = ack) as
+--            queen_message_ack_v1.
+--            A lost required key/value operation is answered alone: nothing was done then.
 -- Raises     QN001 stale: ids or version are out of date, reload and repeat
 --            QN002 a pushed transactionId is already in the window (DETAIL: group position)
 --            QN003 an ack cannot be carried out (DETAIL: ack outcome)
@@ -39,6 +44,18 @@ CREATE OR REPLACE FUNCTION queen_transaction_commit_v1(
     p_ack_errors     text[],
     p_required       uuid[],
     p_mentions_lease boolean,
+    p_kv_tenants     uuid[],
+    p_kv_ops         smallint[],
+    p_kv_namespaces  text[],
+    p_kv_keys        text[],
+    p_kv_values      bytea[],
+    p_kv_expects     bigint[],
+    p_kv_ttls        bigint[],
+    p_kv_deltas      numeric[],
+    p_kv_floors      numeric[],
+    p_kv_ceilings    numeric[],
+    p_kv_required    boolean[],
+    p_kv_bytes_max   bigint,
     p_timer_tenant     uuid,
     p_timer_queues     text[],
     p_timer_keys       text[],
@@ -53,6 +70,7 @@ RETURNS TABLE (
     kind text, no integer, outcome text, base_offset bigint,
     duplicate_positions integer[], duplicate_ids uuid[],
     lease_released boolean, dead_lettered boolean, queue_id bigint, partition_id bigint,
+    key text, value bytea, version bigint, expires_at timestamptz, updated_at timestamptz,
     timer_message_id uuid, timer_deliver_at timestamptz
 )
 LANGUAGE plpgsql
@@ -60,18 +78,47 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_timer record;
     v_push  record;
     v_ack   record;
+    v_kv    record;
+    v_timer record;
 BEGIN
+    -- First of the one lock order: keys, timers, queues, partitions, cursors.
+    IF cardinality(p_kv_ops) > 0 THEN
+        kind := 'kv';
+        FOR v_kv IN
+            SELECT * FROM queen_kv_apply_v1(
+                p_kv_tenants, p_kv_ops, p_kv_namespaces, p_kv_keys, p_kv_values, p_kv_expects,
+                p_kv_ttls, p_kv_deltas, p_kv_floors, p_kv_ceilings, p_kv_required,
+                NULL, NULL, NULL, p_kv_bytes_max, p_wait_ms)
+        LOOP
+            no := v_kv.no;
+            outcome := v_kv.verdict;
+            key := v_kv.key;
+            value := v_kv.value;
+            version := v_kv.version;
+            expires_at := v_kv.expires_at;
+            updated_at := v_kv.updated_at;
+            RETURN NEXT;
+        END LOOP;
+        IF outcome = 'lost' THEN
+            RETURN;
+        END IF;
+        key := NULL;
+        value := NULL;
+        version := NULL;
+        expires_at := NULL;
+        updated_at := NULL;
+    END IF;
+
     IF cardinality(p_timer_keys) > 0 THEN
+        kind := 'timer';
         FOR v_timer IN
             SELECT * FROM queen_timer_apply_v1(
                 p_timer_tenant, p_timer_queues, p_timer_keys, p_timer_partitions,
                 p_timer_delays, p_timer_txns, p_timer_payloads, p_timer_encrypted,
                 p_timer_producer)
         LOOP
-            kind := 'timer';
             no := v_timer.operation_no;
             outcome := v_timer.status;
             timer_message_id := v_timer.message_id;

@@ -1,0 +1,99 @@
+"""Rates of metered tenants, and switches that could not be written.
+
+Method: the objects alone, with a clock and a database of the test's own.
+"""
+
+import json
+import uuid
+
+import pytest
+
+from brokers.config import KvConfig
+from brokers.domain import DEFAULT_TENANT
+from brokers.errors import NoConnection
+from brokers.flow.kv import Limits
+from brokers.flow.switches import Switches
+
+TENANT = uuid.uuid4()
+
+
+def limits(**more) -> Limits:
+    return Limits(KvConfig(**{"write_rate": 10, "write_burst": 20, "read_rate": 5} | more))
+
+
+def writes(kept: Limits, count: int, now: float, tenant=TENANT) -> float:
+    return kept.wait_s(tenant, reads=0, writes=count, now=now)
+
+
+def test_a_burst_is_had_at_once_and_the_rest_at_the_rate():
+    kept = limits()
+    assert all(writes(kept, 1, 100.0) <= 0 for _ in range(20))
+    assert writes(kept, 1, 100.0) == pytest.approx(0.1)
+    assert writes(kept, 1, 100.11) <= 0
+    assert writes(kept, 1, 100.11) == pytest.approx(0.09)
+    assert kept.wait_s(TENANT, reads=1, writes=0, now=100.11) <= 0
+
+
+def test_a_refused_call_takes_nothing():
+    kept = limits()
+    assert writes(kept, 15, 100.0) <= 0
+    assert writes(kept, 10, 100.0) == pytest.approx(0.5)
+    assert writes(kept, 5, 100.0) <= 0
+
+
+def test_a_call_larger_than_the_burst_is_slow_and_not_impossible():
+    kept = limits()
+    assert writes(kept, 50, 100.0) <= 0
+    assert writes(kept, 1, 100.0) == pytest.approx(3.1)
+    assert writes(kept, 1, 103.2) <= 0
+
+
+def test_tenants_have_rates_of_their_own_under_one_ceiling_and_the_default_tenant_has_none():
+    kept = limits(cell_rate=25)
+    assert writes(kept, 20, 100.0) <= 0
+    assert writes(kept, 5, 100.0, uuid.uuid4()) <= 0
+    assert writes(kept, 1, 100.0, uuid.uuid4()) > 0
+    assert writes(kept, 10**6, 100.0, DEFAULT_TENANT) <= 0
+
+
+def test_the_memory_of_tenants_is_bounded():
+    kept = limits(tenants_max=3)
+    for no in range(10):
+        writes(kept, 1, 100.0 + no, uuid.uuid4())
+    assert len(kept._writes) == 3
+
+
+class Row:
+    """The row of switches, in a database that may be away."""
+
+    def __init__(self) -> None:
+        self.value: dict[str, bool] = {}
+        self.away = False
+
+    async def fetch(self, statement, parameters):
+        if self.away:
+            raise NoConnection()
+        self.value |= json.loads(parameters[0])
+        return [[dict(self.value)]]
+
+
+async def test_a_switch_thrown_elsewhere_holds_after_the_next_look():
+    row = Row()
+    switches = Switches(row.fetch)
+    assert (switches.kv_enabled, switches.timers_fire_enabled) == (True, True)
+    row.value = {"kv": False}
+    await switches.refresh()
+    assert (switches.kv_enabled, switches.timers_fire_enabled) == (False, True)
+
+
+async def test_a_switch_that_cannot_be_written_is_in_force_here_and_is_written_later():
+    row = Row()
+    switches = Switches(row.fetch)
+    row.away = True
+    assert await switches.throw({"kv": False}) is False
+    assert switches.kv_enabled is False
+    row.away = False
+    await switches.refresh()
+    assert row.value == {"kv": False}
+    assert await switches.throw({"kv": True}) is True
+    assert (switches.kv_enabled, row.value) == (True, {"kv": True})
