@@ -285,6 +285,54 @@ class KvConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimersConfig:
+    """What one call may schedule, and how far ahead."""
+
+    horizon_s: int = setting(
+        "QUEEN_TIMERS_MAX_HORIZON_S", default=7_776_000, floor=1, high=3_153_600_000
+    )
+    ops_max: int = setting("QUEEN_TIMERS_MAX_OPS_PER_CALL", default=256, floor=1, high=10_000)
+    payload_bytes_max: int = setting(
+        "QUEEN_TIMERS_MAX_PAYLOAD_BYTES", default=1_048_576, floor=1, high=67_108_864
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweeperConfig:
+    """The sweeper: how much it takes at once, for how long, and how long it may sleep.
+
+    A timer that another broker scheduled is seen within max_sleep_ms of its time.
+    """
+
+    enabled: bool = setting("QUEEN_SWEEPER", default=True)
+    lease_ms: int = setting("QUEEN_SWEEPER_LEASE_MS", default=30_000, floor=100, high=INT_MAX)
+    attempts_max: int = setting("QUEEN_SWEEPER_MAX_ATTEMPTS", default=5, floor=1, high=1000)
+    backoff_min_ms: int = setting(
+        "QUEEN_SWEEPER_BACKOFF_MIN_MS", default=1000, floor=1, high=INT_MAX
+    )
+    backoff_max_ms: int = setting(
+        "QUEEN_SWEEPER_BACKOFF_MAX_MS", default=60_000, floor=1, high=INT_MAX
+    )
+    min_sleep_ms: int = setting("QUEEN_SWEEPER_MIN_SLEEP_MS", default=5, floor=1, high=60_000)
+    max_sleep_ms: int = setting("QUEEN_SWEEPER_MAX_SLEEP_MS", default=1000, floor=1, high=600_000)
+    idle_max_sleep_ms: int = setting(
+        "QUEEN_SWEEPER_IDLE_MAX_SLEEP_MS", default=1000, floor=1, high=600_000
+    )
+    idle_after_cycles: int = setting(
+        "QUEEN_SWEEPER_IDLE_AFTER_CYCLES", default=60, floor=1, high=INT_MAX
+    )
+    claim_batch: int = setting("QUEEN_SWEEPER_CLAIM_BATCH", default=200, floor=1, high=10_000)
+    cycle_rows_max: int = setting(
+        "QUEEN_SWEEPER_CYCLE_MAX_ROWS", default=5000, floor=1, high=1_000_000
+    )
+    due_cap: int = setting("QUEEN_SWEEPER_DUE_CAP", default=2000, floor=1, high=1_000_000)
+    fire_bytes_max: int = setting(
+        "QUEEN_SWEEPER_MAX_FIRE_BYTES", default=8_388_608, floor=1, high=268_435_456
+    )
+    isolate_on_permanent: bool = setting("QUEEN_SWEEPER_ISOLATE_ON_PERMANENT", default=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobsConfig:
     """Chores that no request asks for, and how long transaction ids are remembered at least."""
 
@@ -347,6 +395,8 @@ class Config:
     hotlist: HotlistConfig = HotlistConfig()
     admission: AdmissionConfig = AdmissionConfig()
     kv: KvConfig = KvConfig()
+    timers: TimersConfig = TimersConfig()
+    sweeper: SweeperConfig = SweeperConfig()
     jobs: JobsConfig = JobsConfig()
     auth: AuthConfig = AuthConfig()
     tenancy: TenancyConfig = TenancyConfig()

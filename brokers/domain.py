@@ -178,6 +178,52 @@ class KvLost(NamedTuple):
     value: bytes | None
 
 
+@dataclass(slots=True)
+class TimerOperation:
+    """Schedule (or replace) the message of a timer, or cancel it: then `delay_ms` is None.
+
+    `payload` is the JSON value, byte for byte.
+    """
+
+    queue: str
+    key: str
+    txn: str | None
+    delay_ms: int | None = None
+    partition: str = DEFAULT_PARTITION
+    payload: bytes = b""
+    encrypted: bool = False
+
+
+class TimerOutcome(NamedTuple):
+    """scheduled | rescheduled | cancelled | absent | too_late."""
+
+    status: str
+    message_id: str | None = None
+    deliver_us: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status in ("scheduled", "rescheduled", "cancelled")
+
+
+class Timer(NamedTuple):
+    """A pending timer as it is shown; times in microseconds since 1970."""
+
+    key: str
+    partition: str
+    deliver_us: int
+    transaction_literal: str
+    message_id: str
+    encrypted: bool
+    producer_sub: str | None
+    attempts: int
+    last_error: str | None
+    claimed: bool
+    created_us: int
+    updated_us: int
+    payload: bytes | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionRequest:
     """Pushes and acks in the flat order of the request, then the riders: all or nothing.
@@ -191,6 +237,7 @@ class TransactionRequest:
     mentions_lease: bool = False
     producer_sub: str | None = None
     kv: list[KvOperation] = field(default_factory=list)
+    timers: list[TimerOperation] = field(default_factory=list)
 
 
 class OperationResult(NamedTuple):
@@ -203,6 +250,7 @@ class OperationResult(NamedTuple):
     error: str | None = None
     dlq: bool = False
     kv: KvResult | None = None
+    timer: tuple[TimerOperation, TimerOutcome] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

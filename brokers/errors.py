@@ -57,6 +57,16 @@ TABLE: Mapping[str, Entry] = {
     "statement_cancelled": Entry(500),
     "store_failed": Entry(500),
     "outcome_unknown": Entry(500),
+    # Timers.
+    "timers_bad_request": coded(400, "timers_bad_request"),
+    "timers_count_prefix_required": coded(400, "timers_count_prefix_required"),
+    "timers_count_prefix_invalid": coded(400, "timers_count_prefix_invalid"),
+    "timers_count_prefix_too_long": coded(400, "timers_count_prefix_too_long"),
+    "timers_count_no_paging": coded(400, "timers_count_no_paging"),
+    "timers_read_mode_unknown": coded(400, "timers_read_mode_unknown"),
+    "timer_horizon_exceeded": coded(403, "timer_horizon_exceeded"),
+    "timers_disabled": coded(503, "timers_disabled"),
+    "timers_unavailable": coded(503, "timers_unavailable"),
     # Key/value state.
     "kv_bad_request": coded(400, "kv_bad_request"),
     "kv_no_query_string": coded(400, "kv_no_query_string"),

@@ -116,6 +116,7 @@ class BrokerCollector(Collector):
         yield gauge("queen_db_pool_idle", "Idle connections", stats["idle"])
         yield gauge("queen_db_pool_active", "Connections in use", stats["size"] - stats["idle"])
         yield from metrics_kv.families(broker.kv.counters, broker.kv.pool.stats())
+        yield from broker.timer_metrics.collect()
         yield gauge("queen_database_up", "1 when the database answered last", broker.ready)
 
 

@@ -11,7 +11,7 @@ import asyncio
 import concurrent.futures
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 from uuid import UUID
@@ -30,6 +30,7 @@ from brokers.flow.floor import Floor
 from brokers.flow.gates import Gates
 from brokers.flow.kv import Kv
 from brokers.flow.registry import Registry
+from brokers.flow.sleep import Alarm
 from brokers.flow.switches import Switches
 from brokers.flow.tally import COLUMNS, Tally
 from brokers.message_ids import Minter
@@ -37,6 +38,7 @@ from brokers.store import calls, chore_calls, install
 from brokers.store.combine import BUSY_LANES, PushCombiner
 from brokers.store.directory import Directory
 from brokers.store.pool import Lane, Pool
+from brokers.timer_metrics import TimerMetrics
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +109,10 @@ class Broker:
         push_lanes = [Lane(config.postgres, name=f"{name} push") for _ in range(1 + BUSY_LANES)]
         self.claim_lane = Lane(config.postgres, name=f"{name} pop")
         self.ack_lane = Lane(config.postgres, name=f"{name} ack")
-        self._lanes = [*push_lanes, self.claim_lane, self.ack_lane]
+        self.sweeper_lane = Lane(config.postgres, name=f"{name} sweeper")
+        self._lanes = [*push_lanes, self.claim_lane, self.ack_lane, self.sweeper_lane]
+        self.timer_alarm = Alarm()
+        self.timer_metrics = TimerMetrics()
         self.lookups: SingleFlight[Any, Any] = SingleFlight()
         self.claims = Claims(self)
         self.acks = Acks(self)
@@ -120,6 +125,7 @@ class Broker:
             slot=self._push_slot,
             announce=self.announce.pushed,
         )
+        self._background: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._collector: metrics.BrokerCollector | None = None
@@ -139,6 +145,10 @@ class Broker:
         """The tenant that ids must belong to; None while tenancy is off."""
         return tenant if self.config.tenancy.header else None
 
+    def run_also(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Something above us that runs from our start to our stop; said before the start."""
+        self._background.append((name, work))
+
     async def start(self) -> None:
         """Return at once; the database is found, and its schema applied, in the background."""
         self._loop = asyncio.get_running_loop()
@@ -155,10 +165,13 @@ class Broker:
             ("loop lag", self._measure_lag()),
         ):
             self._tasks.append(asyncio.create_task(work, name=name))
+        for name, begin in self._background:
+            self._tasks.append(asyncio.create_task(begin(), name=name))
 
     async def drain(self) -> None:
         """Parked pops answer, no new lease is given, what is being pushed is stored."""
         self.gates.close()
+        self.timer_alarm.close()
         await self.push_combiner.drained()
 
     async def stop(self) -> None:
@@ -300,12 +313,13 @@ def set_current(broker: Broker | None) -> None:
     _current = broker
 
 
-def current_or_open() -> Broker:
+def current_or_open(prepare: Callable[[Broker], None] = lambda broker: None) -> Broker:
     """The process's broker; under a foreign ASGI server it is opened by the first request."""
     global _current, _opening
     if _current is None:
         from django.conf import settings
 
         _current = Broker(settings.QUEEN_CONFIG)
+        prepare(_current)
         _opening = asyncio.get_running_loop().create_task(_current.start(), name="open broker")
     return _current

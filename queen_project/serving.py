@@ -77,10 +77,12 @@ async def _serve(
     config: Config, listener: socket.socket, *, server: str, ready: Callable[[], None]
 ) -> None:
     from brokers import runtime
+    from brokers.services import background
     from queen_project.asgi import application
 
     stopping = _stop_on_signals()
     broker = runtime.Broker(config)
+    background.attach(broker)
     runtime.set_current(broker)
     await broker.start()
     front = _front(server, application, listener, config)

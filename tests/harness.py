@@ -273,3 +273,32 @@ class BrokerProcess:
                 raise AssertionError(f"the broker did not start:\n{self.log[-5000:]}")
             time.sleep(0.02)
         return value
+
+
+@contextlib.contextmanager
+def refusing_segments(
+    db: psycopg.Connection[Any], marker: bytes, message: str, *, state: str = "P0001"
+) -> Iterator[None]:
+    """No segment whose frames hold the marker can be written: as if those bytes were poison."""
+    name = f"refuse_{uuid.uuid4().hex[:8]}"
+    parts = {"name": sql.Identifier(name), "marker": sql.Literal(marker)}
+    parts |= {"message": sql.Literal(message), "state": sql.Literal(state)}
+    db.execute(
+        sql.SQL(
+            "CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " IF position({marker}::bytea IN new.frames) > 0 THEN"
+            " RAISE EXCEPTION USING MESSAGE = {message}, ERRCODE = {state}; END IF;"
+            " RETURN new; END $$"
+        ).format(**parts)
+    )
+    db.execute(
+        sql.SQL(
+            "CREATE TRIGGER {name} BEFORE INSERT ON queen_segment"
+            " FOR EACH ROW EXECUTE FUNCTION {name}()"
+        ).format(**parts)
+    )
+    try:
+        yield
+    finally:
+        db.execute(sql.SQL("DROP TRIGGER {name} ON queen_segment").format(**parts))
+        db.execute(sql.SQL("DROP FUNCTION {name}()").format(**parts))

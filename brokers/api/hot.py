@@ -15,7 +15,16 @@ from uuid import UUID, uuid4
 
 import prometheus_client
 
-from brokers.api import VERSION, hot_kv, kv_payloads, payloads, render, wire
+from brokers.api import (
+    VERSION,
+    hot_kv,
+    hot_timers,
+    kv_payloads,
+    payloads,
+    render,
+    timer_payloads,
+    wire,
+)
 from brokers.api.auth import Principal
 from brokers.api.routes import Route
 from brokers.api.wire import NO_CONTENT, Receive, Reply
@@ -38,7 +47,7 @@ POP_TIMEOUT_MAX_MS = 600_000
 LEASE_MAX_S = 31_536_000
 SUBSCRIPTION_TEXT_MAX = 64
 HEALTH_TIMEOUT_S = 5.0
-REFUSED_BUNDLE = ("payload_too_large",)
+REFUSED_BUNDLE = ("payload_too_large", "timer_horizon_exceeded")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,9 +184,11 @@ async def lease_extend(call: Call) -> Reply:
 
 
 async def transaction(call: Call) -> Reply:
+    config = call.broker.config
     try:
         parsed = await payloads.parsed(payloads.transaction, call.body)
-        kv = kv_payloads.rider(parsed.kv, call.broker.config.kv)
+        kv = kv_payloads.rider(parsed.kv, config.kv)
+        timers = timer_payloads.rider(parsed.timers, config.timers)
     except RequestError as error:
         return _refused_transaction(error)
     request = TransactionRequest(
@@ -187,6 +198,7 @@ async def transaction(call: Call) -> Reply:
         mentions_lease=parsed.mentions_lease,
         producer_sub=call.principal.subject,
         kv=kv,
+        timers=timers,
     )
     return Reply(200, render.transaction(await transaction_service.commit(call.broker, request)))
 
@@ -270,3 +282,4 @@ HANDLERS: dict[str, Handler] = {
     )
 }
 HANDLERS |= hot_kv.HANDLERS
+HANDLERS |= hot_timers.HANDLERS

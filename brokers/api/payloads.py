@@ -129,7 +129,9 @@ class Transaction(msgspec.Struct, gc=False):
     operations: list[PushItem | Ack]
     required_leases: list[str]
     mentions_lease: bool
+    # The arrays as they were sent: their own readers take them, as on the routes.
     kv: bytes
+    timers: bytes
 
 
 _push = msgspec.json.Decoder(PushBody)
@@ -194,10 +196,9 @@ def lease_seconds(body: bytes) -> int:
 
 def transaction(body: bytes) -> Transaction:
     parsed = decode(json_text(body), _transaction.decode, TransactionBody)
-    kv = bytes(parsed.kv)
-    has_kv = _has_elements("kv", kv)
-    _refuse_rider("timers", bytes(parsed.timers))
-    if not (parsed.operations or has_kv):
+    kv, timers = bytes(parsed.kv), bytes(parsed.timers)
+    has_kv, has_timers = _has_elements("kv", kv), _has_elements("timers", timers)
+    if not (parsed.operations or has_kv or has_timers):
         raise RequestError("bad body: operations must not be empty", code="bad_body")
     leases = parsed.required_leases or []
     for index, lease_id in enumerate(leases):
@@ -213,7 +214,7 @@ def transaction(body: bytes) -> Transaction:
         else:
             for item in _items_of(operation):
                 operations.append(_push_of(item, len(operations)))
-    return Transaction(operations, leases, mentions_lease, kv)
+    return Transaction(operations, leases, mentions_lease, kv, timers)
 
 
 def decode(body: bytes, decode: Callable[[bytes], T], shape: type[T]) -> T:
@@ -306,8 +307,3 @@ def _has_elements(name: str, raw: bytes) -> bool:
     if not raw.startswith(b"["):
         raise RequestError(f"bad body: {name} must be an array", code="bad_body")
     return bool(raw[1:-1].strip(b" \t\r\n"))
-
-
-def _refuse_rider(name: str, raw: bytes) -> None:
-    if _has_elements(name, raw):
-        raise RequestError(f"the {name} rider of a transaction comes with a later release")

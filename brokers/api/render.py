@@ -12,7 +12,7 @@ from datetime import UTC
 from json.encoder import encode_basestring
 from uuid import uuid4
 
-from brokers.api import render_kv
+from brokers.api import render_kv, render_timers
 from brokers.domain import (
     AckOutcome,
     LeaseExtension,
@@ -117,6 +117,9 @@ def refused_transaction(reason: str, error: str) -> bytes:
 
 
 def _operation(index: int, one: OperationResult) -> str:
+    if one.timer is not None:
+        own = render_timers.members(*one.timer)
+        return f'{{"index":{index},"type":"timer","success":{_boolean(one.success)},{own}}}'
     if one.kv is not None:
         return render_kv.element(index, one.kv, b',"type":"kv","success":true').decode()
     head = (

@@ -18,7 +18,12 @@ from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from brokers.api.wire import NAME_BYTES_MAX, TRANSACTION_ID_BYTES_MAX, identifier_problem
+from brokers.api.wire import (
+    NAME_BYTES_MAX,
+    TIMER_KEY_BYTES_MAX,
+    TRANSACTION_ID_BYTES_MAX,
+    identifier_problem,
+)
 from brokers.errors import MethodNotAllowed, NoSuchRoute, RequestError
 
 BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
@@ -27,12 +32,17 @@ SEGMENTS_MAX = 64
 # What may be longer in a path than a name.
 PARAMETER_BYTES_MAX = {
     "transactionId": TRANSACTION_ID_BYTES_MAX,
+    "timerKey": TIMER_KEY_BYTES_MAX,
     # Their handlers know the limits, which are configured.
     "ns": TRANSACTION_ID_BYTES_MAX,
     "key": TRANSACTION_ID_BYTES_MAX,
 }
 # What a parameter that is no identifier is called, where that is not a plain bad request.
-PARAMETER_CODES = {"ns": "kv_bad_request", "key": "kv_bad_request"}
+PARAMETER_CODES = {
+    "ns": "kv_bad_request",
+    "key": "kv_bad_request",
+    "timerKey": "timers_bad_request",
+}
 
 
 class Level(StrEnum):
@@ -82,6 +92,7 @@ _POP = "/api/v1/pop"
 _QUEUES = "/api/v1/resources/queues"
 _KV = "/api/v1/kv"
 _SYSTEM = "/api/v1/system"
+_TIMERS = "/api/v1/timers"
 
 # A HEAD is a GET without its body where a GET changes nothing (`head`). It is never a pop:
 # that would claim messages and throw them away.
@@ -117,6 +128,10 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/api/v1/resources/kv/list", READ, HOT, "kv_list"),
     Route("GET", f"{_SYSTEM}/kv-timers", ADMIN, HOT, "switches_get", False, head=True),
     Route("POST", f"{_SYSTEM}/kv-timers", ADMIN, HOT, "switches_set", False),
+    Route("POST", _TIMERS, WRITE, HOT, "timers_apply"),
+    Route("GET", f"{_TIMERS}/:queue", READ, HOT, "timers_read", head=True),
+    Route("GET", f"{_TIMERS}/:queue/*timerKey", READ, HOT, "timer_peek", head=True),
+    Route("DELETE", f"{_TIMERS}/:queue/*timerKey", READ_WRITE, HOT, "timer_cancel"),
     Route("GET", "/health", PUBLIC, HOT, "health", False, head=True),
     Route("GET", "/status", READ, HOT, "status", False, head=True),
     Route("GET", "/livez", PUBLIC, HOT, "livez", False, head=True),

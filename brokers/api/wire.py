@@ -25,6 +25,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 NAME_BYTES_MAX = 255
 TRANSACTION_ID_BYTES_MAX = 65_535
+TIMER_KEY_BYTES_MAX = 512
 # Text of at most so many characters is within the limit in any script.
 NAME_SURELY_SHORT = NAME_BYTES_MAX // 4
 TRANSACTION_ID_SURELY_SHORT = TRANSACTION_ID_BYTES_MAX // 4

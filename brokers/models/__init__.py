@@ -9,6 +9,7 @@ from brokers.models.consumers import Cursor, DeadLetter, Group, Wake
 from brokers.models.kv import KeyValue
 from brokers.models.log import Partition, Queue, Segment, Transaction
 from brokers.models.system import Lease, QueueCounter, Reclaim, System, TransactionSlot
+from brokers.models.timers import Timer
 
 __all__ = [
     "Cursor",
@@ -22,6 +23,7 @@ __all__ = [
     "Reclaim",
     "Segment",
     "System",
+    "Timer",
     "Transaction",
     "TransactionSlot",
     "Wake",

@@ -27,6 +27,8 @@ PAGE_BYTES_MAX = 67_108_864
 PURGE_ROWS_MAX = 5000
 REPLAY_ROUNDS = 3
 ENCRYPTED = "the payload is encrypted, and this broker has no key to replay it with"
+TIMER_GROUP = "__timer__"
+TIMER = "a timer that could not be fired is not replayed: schedule it anew"
 NO_KEY = "the destination encrypts its messages, and this broker has no key"
 
 
@@ -113,6 +115,8 @@ async def replay(broker: "Broker", request: ReplayRequest) -> Replayed | None:
         )
         if letter is None:
             return None
+        if letter.group == TIMER_GROUP:
+            raise StoreError(TIMER)
         if letter.encrypted:
             raise StoreError(ENCRYPTED)
         queue = letter.queue if request.queue is None else request.queue

@@ -1,6 +1,6 @@
 """Transaction: pushes and acks of any queues and partitions with their riders, all or nothing.
 
-Imports domain, frames, store, flow/acks, services/kv and push. Called by api/hot.py.
+Imports domain, frames, store, flow/acks, services/kv, push and timers. Called by api/hot.py.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,14 +14,16 @@ from brokers.domain import (
     KvResult,
     OperationResult,
     PushItem,
+    TimerOutcome,
     TransactionRequest,
     TransactionResult,
 )
 from brokers.errors import Permanent, StoreError
 from brokers.flow.acks import ERRORS, ack_item, uuid_text
 from brokers.services import kv as kv_service
+from brokers.services import timers as timer_service
 from brokers.services.push import make_parcel
-from brokers.store import calls, kv_calls
+from brokers.store import calls, kv_calls, timer_calls
 from brokers.store.calls import CommitRow, PartitionRow, PushGroup
 from brokers.store.combine import NO_KEY
 from brokers.store.kv_calls import KvRow
@@ -44,6 +46,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
     transaction_id = str(uuid4())
     if request.kv:
         kv_service.refuse_rider_when_paused(broker)
+    timer_service.check_switch(broker, request.timers)
     plan = Plan(broker, request)
     for _ in range(STALE_ROUNDS_MAX):
         refused = await plan.resolve()
@@ -60,6 +63,9 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
                     mentions_lease=request.mentions_lease,
                     wait_ms=broker.config.push.busy_ms,
                     **plan.riders(),
+                    timers=timer_calls.apply_columns(
+                        request.tenant, request.timers, request.producer_sub
+                    ),
                 )
         except Permanent as error:
             if error.sqlstate == STALE:
@@ -74,6 +80,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
         if isinstance(kv, KvLost):
             return _precondition(transaction_id, kv)
         plan.announce(rows)
+        timer_service.scheduled(broker, request.timers)
         broker.counters.transactions += 1
         broker.kv.counters.count("transaction", kv)
         return TransactionResult(
@@ -205,8 +212,13 @@ class Plan:
         originals: dict[int, str] = {}
         groups = list(self._places.values())
         acked: dict[int, CommitRow] = {}
+        timed: dict[int, TimerOutcome] = {}
         for row in rows:
-            if row.kind == "ack":
+            if row.kind == "timer":
+                timed[row.no - 1] = TimerOutcome(
+                    row.outcome, row.timer_message_id, row.timer_deliver_us
+                )
+            elif row.kind == "ack":
                 acked[self._ack_nos[row.no - 1]] = row
             elif row.kind == "push" and row.duplicate_positions and row.duplicate_ids:
                 nos = groups[row.no - 1]
@@ -235,6 +247,11 @@ class Plan:
                     )
                 )
         results += [OperationResult("kv", True, "", kv=one) for one in kv]
+        for no, timer in enumerate(self._request.timers):
+            outcome = timed[no]
+            results.append(
+                OperationResult("timer", outcome.ok, timer.txn or "", timer=(timer, outcome))
+            )
         return results
 
     def ack_text(self, detail: str) -> str:
@@ -252,6 +269,8 @@ def _refusal(transaction_id: str, plan: Plan, error: Permanent) -> TransactionRe
         return _failure(transaction_id, "duplicate", error.text.split("\n")[0])
     if error.sqlstate == ACK_REJECTED:
         return _failure(transaction_id, "ack_rejected", plan.ack_text(error.detail))
+    if error.sqlstate == timer_service.ENCRYPTS:
+        return _failure(transaction_id, "db_error", NO_KEY)
     return _failure(transaction_id, "db_error", error.text.split("\n")[0])
 
 

@@ -73,14 +73,17 @@ SELECT ring_no, partition_id, due_us, leased, wake_version, looked_at, truncated
 """
 TRANSACTION_COMMIT = """
 SELECT kind, no, outcome, duplicate_positions, duplicate_ids::text[], lease_released,
-       dead_lettered, queue_id, partition_id, key, value, version, expires_at, updated_at
+       dead_lettered, queue_id, partition_id, key, value, version, expires_at, updated_at,
+       timer_message_id::text, (extract(epoch FROM timer_deliver_at) * 1000000)::bigint
   FROM queen_transaction_commit_v1(
        %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::text[],
        %b::bytea[], %s::uuid[], %s::uuid[], %s::integer,
        %s::uuid, %s::uuid[], %b::text[], %s::uuid[], %b::text[], %s::smallint[], %b::text[],
        %s::uuid[], %s::boolean,
        %s::uuid[], %s::smallint[], %b::text[], %b::text[], %b::bytea[], %s::bigint[],
-       %s::bigint[], %s::numeric[], %s::numeric[], %s::numeric[], %s::boolean[], %s::bigint)
+       %s::bigint[], %s::numeric[], %s::numeric[], %s::numeric[], %s::boolean[], %s::bigint,
+       %s::uuid, %b::text[], %b::text[], %b::text[], %s::bigint[], %b::text[], %b::bytea[],
+       %s::boolean[], %s::text)
 """
 NO_KV = (None,) * 11
 LEASE_EXTEND = """
@@ -245,6 +248,8 @@ class CommitRow(NamedTuple):
     version: int | None
     expires_at: datetime | None
     updated_at: datetime | None
+    timer_message_id: str | None
+    timer_deliver_us: int | None
 
 
 def array(values: Iterable[object]) -> str:
@@ -289,7 +294,7 @@ async def partition_ensure(
     return [found.get(no) for no in range(1, len(names) + 1)]
 
 
-def _push_parameters(groups: Sequence[PushGroup], wait_ms: int) -> tuple[Any, ...]:
+def push_parameters(groups: Sequence[PushGroup], wait_ms: int) -> tuple[Any, ...]:
     flags = [group.flags for group in groups]
     return (
         array(group.partition_id for group in groups),
@@ -309,7 +314,7 @@ async def message_push(
     fetch: Fetch, groups: Sequence[PushGroup], *, wait_ms: int
 ) -> list[PushVerdict]:
     """One verdict a group, in their order."""
-    rows = await fetch(MESSAGE_PUSH, _push_parameters(groups, wait_ms))
+    rows = await fetch(MESSAGE_PUSH, push_parameters(groups, wait_ms))
     verdicts: list[PushVerdict | None] = [None] * len(groups)
     for no, *verdict in rows:
         verdicts[no - 1] = PushVerdict(*verdict)
@@ -448,20 +453,22 @@ async def transaction_commit(
     required_leases: Sequence[str],
     mentions_lease: bool,
     wait_ms: int,
+    timers: Sequence[Any],
     kv: Sequence[Any] = NO_KV,
     kv_bytes_max: int = 0,
 ) -> list[CommitRow]:
-    """`kv` is the rider's operations as kv_calls.apply_columns() makes them."""
+    """`kv` and `timers` are the riders as kv_calls and timer_calls.apply_columns() make them."""
     rows = await fetch(
         TRANSACTION_COMMIT,
         (
-            *_push_parameters(groups, wait_ms),
+            *push_parameters(groups, wait_ms),
             None if tenant is None else str(tenant),
             *_ack_columns(acks),
             array(required_leases),
             mentions_lease,
             *kv,
             kv_bytes_max,
+            *timers,
         ),
     )
     return [CommitRow(*row) for row in rows]

@@ -46,6 +46,10 @@ PARAMETERS = [
     "limit",
     "offset",
     "wait",
+    "mode",
+    "prefix",
+    "after",
+    "txn",
 ]
 RAW_VALUES = [
     b"",
@@ -300,6 +304,7 @@ class Spoiler:
     def body(self, template: str) -> bytes:
         fields = {
             "/api/v1/push": self.push,
+            "/api/v1/timers": self.timers,
             "/api/v1/ack": self.ack,
             "/api/v1/ack/batch": self.ack_batch,
             "/api/v1/transaction": self.transaction,
@@ -409,7 +414,7 @@ class Spoiler:
             operations=self.array(self.operation),
             requiredLeases=self.value(b"[]", 0.3),
             kv=self.value(self.dice.choice([b"null", self.array(self.kv_operation)]), 0.2),
-            timers=self.value(b"null", 0.2),
+            timers=self.value(self.dice.choice([b"null", self.array(self.timer)]), 0.2),
         )
 
     def configure(self) -> bytes:
@@ -424,6 +429,22 @@ class Spoiler:
             mode=self.value(b'"merge"'),
             options=self.value(self.record(**{one: self.value(b"1", 0.5) for one in chosen})),
         )
+
+    def timer(self) -> bytes:
+        return self.record(
+            op=self.value(self.dice.choice([b'"schedule"', b'"reschedule"', b'"cancel"'])),
+            queue=self.value(b'"fuzz"'),
+            timerKey=self.value(b'"k-%d"' % self.dice.randrange(50)),
+            delayMs=self.value(self.dice.choice([b"0", b"-5", b"100", b"600000"])),
+            txn=self.value(b'"t-%d"' % self.dice.randrange(50)),
+            payload=self.value(self.dice.choice([b'"e30="', b'"bnVsbA=="', b'"e30"', b'"/w=="'])),
+            partition=self.value(b'"p"'),
+            payloadZstd=self.value(b"null"),
+            encrypted=self.value(b"null"),
+        )
+
+    def timers(self) -> bytes:
+        return self.record(operations=self.array(self.timer))
 
     def kv_operation(self) -> bytes:
         ops = [b"get", b"getMany", b"getPrefix", b"put", b"putIfAbsent", b"delete", b"incr", b"x"]

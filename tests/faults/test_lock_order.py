@@ -58,6 +58,7 @@ class Caller:
             (self.pop, 8),
             (self.ack, 8),
             (self.transaction, 6),
+            (self.timers, 4),
             (self.kv, 4),
             (self.first_contact, 2),
             (self.configure, 2),
@@ -147,12 +148,40 @@ class Caller:
                     ack["consumerGroup"] = group
             operations += acks
         self.dice.shuffle(operations)
-        body = {"operations": operations, "kv": self.kv_operations(most=4)}
+        body = {
+            "operations": operations,
+            "kv": self.kv_operations(most=4),
+            "timers": self.timer_operations(6),
+        }
         answer = self.ask("transaction", "POST", "/api/v1/transaction", body)
         outcome = "committed" if answer["success"] else answer["reason"]
         self.answers[f"transaction {outcome}"] += 1
         if outcome not in ("committed", "ack_rejected", "db_error", "kv_precondition"):
             self.errors.append(f"transaction: {answer}")
+
+    def timer_operations(self, most: int) -> list[dict[str, Any]]:
+        """Due at once or soon, so that the sweepers of both brokers want the same keys."""
+        keys = [(queue, f"timer-{n}") for queue in self.queues for n in range(10)]
+        self.dice.shuffle(keys)
+        return [
+            {
+                "op": self.dice.choice(["schedule", "reschedule", "cancel"]),
+                "queue": queue,
+                "timerKey": key,
+                "txn": f"{self.seed}-{next(self.fresh)}",
+                "delayMs": self.dice.choice([0, 5, 50]),
+                "payload": "e30=",
+                "partition": self.dice.choice(PARTITIONS),
+            }
+            for queue, key in keys[: self.dice.randint(0, most)]
+        ]
+
+    def timers(self) -> None:
+        answer = self.ask(
+            "timers", "POST", "/api/v1/timers", {"operations": self.timer_operations(12)}
+        )
+        for row in answer["results"]:
+            self.answers[f"timer {row['status']}"] += 1
 
     def kv(self) -> None:
         self.ask("kv", "POST", "/api/v1/kv", {"operations": self.kv_operations(most=8)})

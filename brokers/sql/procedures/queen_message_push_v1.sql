@@ -1,6 +1,7 @@
 -- queen_message_push_v1: append one flush: for each partition of it, its messages in order.
 --
--- Called by  brokers/store/calls.py, message_push(); queen_transaction_commit_v1
+-- Called by  brokers/store/calls.py, message_push(); queen_transaction_commit_v1;
+--            queen_timer_fire_v1
 -- Reads      queen_queue, queen_partition, queen_txn, queen_segment (originals of duplicates)
 -- Writes     queen_segment, queen_txn, queen_partition
 -- Locks      partition rows in ascending id, in one statement. With p_wait_ms = 0 rows held
@@ -22,6 +23,8 @@
 -- once. The clock is read after the locks are ours. created_at never goes back along a
 -- partition, and is a whole millisecond later whenever the first id is not above the
 -- partition's last, so that (created_at in ms, id) never decreases.
+-- Without p_dedup nobody asks whether a transactionId was seen before; it is remembered all
+-- the same.
 
 CREATE OR REPLACE FUNCTION queen_message_push_v1(
     p_partition_ids bigint[],
@@ -33,7 +36,8 @@ CREATE OR REPLACE FUNCTION queen_message_push_v1(
     p_flags         bytea[],
     p_first_ids     uuid[],
     p_last_ids      uuid[],
-    p_wait_ms       integer
+    p_wait_ms       integer,
+    p_dedup         boolean DEFAULT true
 )
 RETURNS TABLE (
     group_no integer, verdict text, base_offset bigint,
@@ -58,7 +62,7 @@ DECLARE
     v_hashes   bigint[];
     v_now      timestamptz;
     v_filling  smallint[];
-    v_suspects integer[];
+    v_suspects integer[] := '{}';
     v_bases    bigint[];
     v_group    integer;
     v_stored   record;
@@ -116,7 +120,9 @@ BEGIN
          WHERE asked.verdict = 'stored'
       ) AS message;
 
-    IF v_hour THEN
+    IF NOT p_dedup THEN
+        NULL;
+    ELSIF v_hour THEN
         v_suspects := ARRAY(
             SELECT DISTINCT message.no
               FROM unnest(v_nos, v_lanes, v_hashes) AS message(no, partition_id, hash)
@@ -141,7 +147,7 @@ BEGIN
                 OFFSET 0) AS known
              WHERE known.created_at > v_now - make_interval(secs => v_windows[message.no]));
     END IF;
-    IF cardinality(v_hashes) > cardinality(p_partition_ids) THEN
+    IF p_dedup AND cardinality(v_hashes) > cardinality(p_partition_ids) THEN
         v_suspects := v_suspects || ARRAY(
             SELECT DISTINCT twice.no
               FROM (

@@ -2,11 +2,11 @@
 --
 -- Called by  brokers/store/management_calls.py, queue_delete()
 -- Reads      queen_queue, queen_group, queen_partition
--- Writes     queen_queue, queen_group, queen_partition, queen_wake, queen_reclaim
--- Locks      the queue row, its group rows by id, its partition rows in ascending id, and
+-- Writes     queen_queue, queen_group, queen_partition, queen_wake, queen_reclaim, queen_timer
+-- Locks      the queue's timers by key, the queue row, its group rows by id, its partition rows in ascending id, and
 --            its queen_wake rows last. A writer that has a partition is waited for; whoever
 --            comes after us finds the partition gone.
--- Cost       grows with partitions and groups, not with messages.
+-- Cost       grows with partitions, groups and pending timers, not with messages.
 -- Answers    the number of partitions that went; null when there is no such queue.
 --
 -- Every reader comes by the partition row, so segments, cursors and dead letters are out of
@@ -14,7 +14,9 @@
 -- Ids are never used again: an old partitionId cannot move the cursor of a queue that is
 -- created anew. An ack that holds its cursor now may still write a dead letter for the dead
 -- partition, which is why the reclaim takes the cursors first.
--- Transaction rows leave with their time slots. Counters are history and stay.
+-- Transaction rows leave with their time slots. Counters are history and stay. Timers belong
+-- to a queue by its name, so those of a queue that was never born go too; one that is
+-- scheduled meanwhile belongs to the next queue of that name.
 
 CREATE OR REPLACE FUNCTION queen_queue_delete_v1(p_tenant_id uuid, p_name text)
 RETURNS bigint
@@ -22,9 +24,20 @@ LANGUAGE plpgsql
 SET enable_seqscan = off
 AS $$
 DECLARE
+    v_timers     tid[];
     v_queue_id   bigint;
     v_partitions bigint;
 BEGIN
+    -- Only what was locked in key order goes: a second look would meet timers that came
+    -- meanwhile, out of the order.
+    v_timers := ARRAY(
+        SELECT ctid
+          FROM queen_timer
+         WHERE tenant_id = p_tenant_id AND queue = p_name
+         ORDER BY timer_key
+           FOR UPDATE);
+    DELETE FROM queen_timer WHERE ctid = ANY (v_timers);
+
     SELECT id INTO v_queue_id
       FROM queen_queue
      WHERE tenant_id = p_tenant_id AND name = p_name

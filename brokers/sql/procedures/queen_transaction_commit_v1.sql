@@ -1,17 +1,23 @@
--- queen_transaction_commit_v1: key/value writes, pushes and acks, all or nothing.
+-- queen_transaction_commit_v1: key/value writes, timers, pushes and acks, all or nothing.
 --
 -- Called by  brokers/store/calls.py, transaction_commit()
--- Reads      what queen_kv_apply_v1, queen_message_push_v1 and queen_message_ack_v1 read
+-- Reads      what queen_kv_apply_v1, queen_timer_apply_v1, queen_message_push_v1 and
+--            queen_message_ack_v1 read
 -- Writes     what they write
--- Locks      the keys that are written in ascending (tenant, ns, key), then partition rows in ascending id (waiting at most p_wait_ms for each), then
---            cursor rows in ascending (partition, group), then queen_wake rows.
--- Cost       one key/value call, one push call and one ack call.
--- Answers    key/value rows (kind 'kv') as queen_kv_apply_v1, push rows (kind 'push', no = group) as queen_message_push_v1, and ack rows
---            (kind 'ack', no = ack) as queen_message_ack_v1.
+-- Locks      the keys that are written in ascending (tenant, ns, key), then timer rows by
+--            (queue, key), then partition rows in ascending id (waiting at most p_wait_ms
+--            for each), then cursor rows in ascending (partition, group), then queen_wake
+--            rows.
+-- Cost       one call of each.
+-- Answers    key/value rows (kind 'kv') as queen_kv_apply_v1, timer rows (kind 'timer', no =
+--            operation, outcome = status), push rows (kind 'push', no = group) as
+--            queen_message_push_v1, and ack rows (kind 'ack', no = ack) as
+--            queen_message_ack_v1.
 --            A lost required key/value operation is answered alone: nothing was done then.
 -- Raises     QN001 stale: ids or version are out of date, reload and repeat
 --            QN002 a pushed transactionId is already in the window (DETAIL: group position)
 --            QN003 an ack cannot be carried out (DETAIL: ack outcome)
+--            QN010 a timer's queue encrypts and its payload is plain
 --            55P03 when a partition's lock is not had in time
 --
 -- Every raise undoes all of it: the function is the transaction. A lease is checked after
@@ -49,24 +55,35 @@ CREATE OR REPLACE FUNCTION queen_transaction_commit_v1(
     p_kv_floors      numeric[],
     p_kv_ceilings    numeric[],
     p_kv_required    boolean[],
-    p_kv_bytes_max   bigint
+    p_kv_bytes_max   bigint,
+    p_timer_tenant     uuid,
+    p_timer_queues     text[],
+    p_timer_keys       text[],
+    p_timer_partitions text[],
+    p_timer_delays     bigint[],
+    p_timer_txns       text[],
+    p_timer_payloads   bytea[],
+    p_timer_encrypted  boolean[],
+    p_timer_producer   text
 )
 RETURNS TABLE (
     kind text, no integer, outcome text, base_offset bigint,
     duplicate_positions integer[], duplicate_ids uuid[],
     lease_released boolean, dead_lettered boolean, queue_id bigint, partition_id bigint,
-    key text, value bytea, version bigint, expires_at timestamptz, updated_at timestamptz
+    key text, value bytea, version bigint, expires_at timestamptz, updated_at timestamptz,
+    timer_message_id uuid, timer_deliver_at timestamptz
 )
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_push record;
-    v_ack  record;
-    v_kv   record;
+    v_push  record;
+    v_ack   record;
+    v_kv    record;
+    v_timer record;
 BEGIN
-    -- First of the one lock order: keys, (timers,) queues, partitions, cursors.
+    -- First of the one lock order: keys, timers, queues, partitions, cursors.
     IF cardinality(p_kv_ops) > 0 THEN
         kind := 'kv';
         FOR v_kv IN
@@ -92,6 +109,24 @@ BEGIN
         version := NULL;
         expires_at := NULL;
         updated_at := NULL;
+    END IF;
+
+    IF cardinality(p_timer_keys) > 0 THEN
+        kind := 'timer';
+        FOR v_timer IN
+            SELECT * FROM queen_timer_apply_v1(
+                p_timer_tenant, p_timer_queues, p_timer_keys, p_timer_partitions,
+                p_timer_delays, p_timer_txns, p_timer_payloads, p_timer_encrypted,
+                p_timer_producer)
+        LOOP
+            no := v_timer.operation_no;
+            outcome := v_timer.status;
+            timer_message_id := v_timer.message_id;
+            timer_deliver_at := v_timer.deliver_at;
+            RETURN NEXT;
+        END LOOP;
+        timer_message_id := NULL;
+        timer_deliver_at := NULL;
     END IF;
 
     IF cardinality(p_partition_ids) > 0 THEN

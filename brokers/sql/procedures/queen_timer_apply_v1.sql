@@ -1,0 +1,117 @@
+-- queen_timer_apply_v1: schedule, reschedule and cancel a batch of timers of one tenant.
+--
+-- Called by  brokers/store/timer_calls.py, timer_apply(); queen_transaction_commit_v1
+-- Reads      queen_queue (whether one that gets a timer encrypts)
+-- Writes     queen_timer
+-- Locks      timer rows by (queue, key), one after the other, inserts included: who comes
+--            second to a key that is new to both waits at the index for the first. So
+--            absent keys have their place in the order too, and nothing can deadlock.
+-- Cost       one probe and one write an operation; at most 256 operations a call.
+-- Answers    one row per operation, numbered as asked from 1:
+--              scheduled | rescheduled  with the message's id and when it is due
+--              cancelled | absent
+--              too_late  a broker holds the claim: nothing was changed
+-- Raises     QN010 when a queue that gets a timer encrypts and the payload is not encrypted
+--
+-- p_delays is null where an operation cancels. The delay counts from one instant of our
+-- clock for the whole batch; whether a claim has run out is judged after the row's lock.
+-- A key stands once in a batch. p_txns holds canonical literals.
+
+CREATE OR REPLACE FUNCTION queen_timer_apply_v1(
+    p_tenant_id  uuid,
+    p_queues     text[],
+    p_keys       text[],
+    p_partitions text[],
+    p_delays     bigint[],
+    p_txns       text[],
+    p_payloads   bytea[],
+    p_encrypted  boolean[],
+    p_producer   text
+)
+RETURNS TABLE (operation_no integer, status text, message_id uuid, deliver_at timestamptz)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now   timestamptz := clock_timestamp();
+    v_one   record;
+    v_new   boolean;
+    v_queue text;
+BEGIN
+    SELECT queue.name INTO v_queue
+      FROM queen_queue queue
+     WHERE queue.tenant_id = p_tenant_id
+       AND queue.name = ANY (p_queues)
+       AND queue.encryption_enabled
+       AND EXISTS (
+           SELECT FROM unnest(p_queues, p_delays, p_encrypted) AS asked(name, delay, encrypted)
+            WHERE asked.name = queue.name AND asked.delay IS NOT NULL AND NOT asked.encrypted)
+     LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'the queue % encrypts its messages, and this payload is plain', v_queue
+            USING ERRCODE = 'QN010';
+    END IF;
+
+    FOR v_one IN
+        SELECT asked.*
+          FROM unnest(p_queues, p_keys, p_partitions, p_delays, p_txns, p_payloads, p_encrypted)
+               WITH ORDINALITY
+               AS asked(queue, timer_key, lane, delay, txn, payload, encrypted, no)
+         ORDER BY asked.queue COLLATE "C", asked.timer_key COLLATE "C"
+    LOOP
+        operation_no := v_one.no;
+        message_id := NULL;
+        deliver_at := NULL;
+        IF v_one.delay IS NULL THEN
+            DELETE FROM queen_timer timer
+             WHERE timer.tenant_id = p_tenant_id
+               AND timer.queue = v_one.queue
+               AND timer.timer_key = v_one.timer_key
+               AND (timer.claim_token IS NULL OR timer.claimed_until <= clock_timestamp());
+            IF FOUND THEN
+                status := 'cancelled';
+            ELSE
+                status := CASE WHEN EXISTS (
+                    SELECT FROM queen_timer timer
+                     WHERE timer.tenant_id = p_tenant_id
+                       AND timer.queue = v_one.queue
+                       AND timer.timer_key = v_one.timer_key
+                       AND timer.claim_token IS NOT NULL) THEN 'too_late' ELSE 'absent' END;
+            END IF;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+
+        deliver_at := v_now + v_one.delay * interval '1 millisecond';
+        message_id := queen_message_id_at_v1(deliver_at, v_one.no::integer);
+        INSERT INTO queen_timer AS timer (
+                   tenant_id, queue, timer_key, partition, deliver_at, txn, message_id, payload,
+                   encrypted, producer_sub, shard, created_at, updated_at)
+        VALUES (p_tenant_id, v_one.queue, v_one.timer_key, v_one.lane, deliver_at, v_one.txn,
+                message_id, v_one.payload, v_one.encrypted, p_producer,
+                hashtextextended(v_one.queue || chr(30) || v_one.lane,
+                                 hashtextextended(p_tenant_id::text, 0)) & 63,
+                v_now, v_now)
+        ON CONFLICT (tenant_id, queue, timer_key) DO UPDATE
+           SET partition = excluded.partition, deliver_at = excluded.deliver_at,
+               txn = excluded.txn, message_id = excluded.message_id,
+               payload = excluded.payload, encrypted = excluded.encrypted,
+               producer_sub = excluded.producer_sub, shard = excluded.shard,
+               attempts = 0, last_error = NULL, claimed_until = NULL, claim_token = NULL,
+               updated_at = excluded.updated_at
+         WHERE timer.claim_token IS NULL OR timer.claimed_until <= clock_timestamp()
+        RETURNING timer.xmax = 0 INTO v_new;
+        IF v_new IS NULL THEN
+            status := 'too_late';
+            message_id := NULL;
+            deliver_at := NULL;
+        ELSE
+            status := CASE WHEN v_new THEN 'scheduled' ELSE 'rescheduled' END;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END;
+$$;

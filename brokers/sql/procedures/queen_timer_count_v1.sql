@@ -1,0 +1,23 @@
+-- queen_timer_count_v1: how many pending timers of a queue have keys that begin like this.
+--
+-- Called by  brokers/store/timer_calls.py, timer_count()
+-- Reads      queen_timer
+-- Locks      nothing
+-- Cost       the index range of the prefix.
+--
+-- The upper end is above every key of at most 512 bytes that begins with the prefix: 128
+-- times the last code point are 512 bytes.
+
+CREATE OR REPLACE FUNCTION queen_timer_count_v1(p_tenant_id uuid, p_queue text, p_prefix text)
+RETURNS bigint
+LANGUAGE sql
+STABLE
+SET enable_seqscan = off
+AS $$
+    SELECT count(*)
+      FROM queen_timer timer
+     WHERE timer.tenant_id = p_tenant_id
+       AND timer.queue = p_queue
+       AND timer.timer_key >= p_prefix
+       AND timer.timer_key <= p_prefix || repeat(chr(1114111), 128)
+$$;
