@@ -3,7 +3,7 @@
 Counters are plain integers that the hot paths add to; a collector reads them when somebody
 scrapes. Names and labels are the contract's.
 
-Imports domain, metrics_kv. Used by services/ (through Broker.counters) and runtime.py.
+Imports domain, kv_metrics. Used by services/ (through Broker.counters) and runtime.py.
 """
 
 import resource
@@ -15,7 +15,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from brokers import metrics_kv
+from brokers import kv_metrics
 from brokers.domain import AckOutcome
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class BrokerCollector(Collector):
         yield gauge("queen_db_pool_size", "Connections of the pool", stats["size"])
         yield gauge("queen_db_pool_idle", "Idle connections", stats["idle"])
         yield gauge("queen_db_pool_active", "Connections in use", stats["size"] - stats["idle"])
-        yield from metrics_kv.families(broker.kv.counters, broker.kv.pool.stats())
+        yield from kv_metrics.families(broker.kv.counters, broker.kv.pool.stats())
         yield from broker.timer_metrics.collect()
         yield gauge("queen_database_up", "1 when the database answered last", broker.ready)
 

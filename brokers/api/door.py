@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from brokers.api import auth, hot, wire
-from brokers.api.hot import Call, Handler
+from brokers.api.call import Call, Handler
 from brokers.api.routes import Kind, Match, Route, Router
 from brokers.api.wire import Message, Receive, Scope, Send
 from brokers.domain import DEFAULT_TENANT

@@ -8,10 +8,8 @@ Imports domain, errors, services, payloads, render, wire. Used by door.py.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import prometheus_client
 
@@ -25,9 +23,8 @@ from brokers.api import (
     timer_payloads,
     wire,
 )
-from brokers.api.auth import Principal
-from brokers.api.routes import Route
-from brokers.api.wire import NO_CONTENT, Receive, Reply
+from brokers.api.call import Call, Handler
+from brokers.api.wire import NO_CONTENT, Reply
 from brokers.domain import QUEUE_MODE, Ack, PopRequest, PushRequest, TransactionRequest
 from brokers.errors import RequestError, StoreError, error_text
 from brokers.services import ack as ack_service
@@ -37,7 +34,7 @@ from brokers.services import push as push_service
 from brokers.services import transaction as transaction_service
 
 if TYPE_CHECKING:
-    from brokers.runtime import Broker
+    pass
 
 # The wire's own word for this storage layout; tooling compares it.
 ENGINE = "segments-rust"
@@ -48,23 +45,6 @@ LEASE_MAX_S = 31_536_000
 SUBSCRIPTION_TEXT_MAX = 64
 HEALTH_TIMEOUT_S = 5.0
 REFUSED_BUNDLE = ("payload_too_large", "timer_horizon_exceeded")
-
-
-@dataclass(slots=True, kw_only=True)
-class Call:
-    """One request at the door, with everything that its handler may ask of it."""
-
-    broker: "Broker"
-    route: Route
-    params: dict[str, str]
-    query_string: bytes
-    tenant: UUID
-    principal: Principal
-    receive: Receive
-    body: bytes = b""
-
-
-Handler = Callable[[Call], Awaitable[Reply]]
 
 
 # Messages

@@ -19,7 +19,7 @@ from brokers.services import kv as kv_service
 from brokers.services import switches as switch_service
 
 if TYPE_CHECKING:
-    from brokers.api.hot import Call
+    from brokers.api.call import Call
 
 
 async def kv_batch(call: "Call") -> Reply:

@@ -18,7 +18,7 @@ from brokers.errors import BrokerError, RequestError
 from brokers.services import timers as timer_service
 
 if TYPE_CHECKING:
-    from brokers.api.hot import Call
+    from brokers.api.call import Call
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
 PREFIX_BYTES_MAX = 128

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from brokers.errors import StoreError
 from brokers.flow.coalesce import Coalescer
-from brokers.store import calls
+from brokers.store import calls, lease_calls
 from brokers.store.calls import ClaimJob, ClaimRow
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ class Claims:
     ) -> None:
         """Return a lease that nobody saw, uncharged; if that fails it runs out by itself."""
         try:
-            await calls.lease_release(self._broker.store.fetch, lease_id, partition_ids, group)
+            await lease_calls.lease_release(
+                self._broker.store.fetch, lease_id, partition_ids, group
+            )
         except StoreError as error:
             log.info("claim not handed back, its lease will run out: %s", error.text)
             return

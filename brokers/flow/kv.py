@@ -21,7 +21,7 @@ from brokers.config import Config, KvConfig
 from brokers.domain import DEFAULT_TENANT, KvLost, KvOperation, KvResult
 from brokers.errors import Permanent, Refusal, StoreError
 from brokers.flow.coalesce import Coalescer
-from brokers.metrics_kv import KvCounters
+from brokers.kv_metrics import KvCounters
 from brokers.store import kv_calls
 from brokers.store.kv_calls import Asked
 from brokers.store.pool import Pool

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from brokers.domain import LeaseExtension
 from brokers.flow.acks import uuid_text
-from brokers.store import calls
+from brokers.store import lease_calls
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -20,7 +20,7 @@ async def extend(broker: "Broker", tenant: UUID, lease_id: str, seconds: int) ->
     if known is None:
         return LeaseExtension(renewed=0, expires_at=None)
     async with broker.admission.slot("ack"):
-        renewed, expires_at = await calls.lease_extend(
+        renewed, expires_at = await lease_calls.lease_extend(
             broker.store.fetch,
             broker.tenant_filter(tenant),
             known,

@@ -86,11 +86,6 @@ SELECT kind, no, outcome, duplicate_positions, duplicate_ids::text[], lease_rele
        %s::boolean[], %s::text)
 """
 NO_KV = (None,) * 11
-LEASE_EXTEND = """
-SELECT renewed, expires_at
-  FROM queen_lease_extend_v1(%s::uuid, %s::uuid, %s::bigint, %s::bigint[])
-"""
-LEASE_RELEASE = "SELECT queen_lease_release_v1(%s::uuid, %s::bigint[], %s::text)"
 
 
 class QueueRow(NamedTuple):
@@ -472,30 +467,3 @@ async def transaction_commit(
         ),
     )
     return [CommitRow(*row) for row in rows]
-
-
-async def lease_extend(
-    fetch: Fetch,
-    tenant: UUID | None,
-    lease_id: str,
-    *,
-    seconds: int,
-    partition_ids: Sequence[int] | None,
-) -> tuple[int, datetime | None]:
-    [[renewed, expires_at]] = await fetch(
-        LEASE_EXTEND,
-        (
-            None if tenant is None else str(tenant),
-            lease_id,
-            seconds,
-            None if partition_ids is None else array(partition_ids),
-        ),
-    )
-    return renewed, expires_at
-
-
-async def lease_release(
-    fetch: Fetch, lease_id: str, partition_ids: Sequence[int], group: str
-) -> int:
-    [[count]] = await fetch(LEASE_RELEASE, (lease_id, array(partition_ids), group))
-    return count

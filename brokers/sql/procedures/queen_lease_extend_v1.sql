@@ -1,6 +1,6 @@
 -- queen_lease_extend_v1: push back the end of every live lease held under one id.
 --
--- Called by  brokers/store/calls.py, lease_extend()
+-- Called by  brokers/store/lease_calls.py, lease_extend()
 -- Reads      queen_partition, queen_queue
 -- Writes     queen_cursor.lease_expires_at
 -- Locks      cursor rows in ascending (partition, group).

@@ -1,6 +1,6 @@
 -- queen_lease_release_v1: hand back a claim whose answer was never begun, without charge.
 --
--- Called by  brokers/store/calls.py, lease_release()
+-- Called by  brokers/store/lease_calls.py, lease_release()
 -- Writes     queen_cursor
 -- Locks      cursor rows in ascending (partition, group).
 -- Cost       one probe a partition.
