@@ -33,9 +33,6 @@ from brokers.services import pop as pop_service
 from brokers.services import push as push_service
 from brokers.services import transaction as transaction_service
 
-if TYPE_CHECKING:
-    pass
-
 # The wire's own word for this storage layout; tooling compares it.
 ENGINE = "segments-rust"
 BATCH_MAX = 10_000
