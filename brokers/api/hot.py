@@ -8,7 +8,6 @@ Imports domain, errors, services, payloads, render, wire. Used by door.py.
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import prometheus_client
