@@ -1,8 +1,8 @@
 """One broker and one HTTP server in one event loop, from the first look to the clean stop.
 
 Stations of a stop: signal -> stop accepting -> answer parked pops -> let requests in
-flight finish (bounded) -> stop the broker -> go. A second signal goes at once: a deploy
-is a crash that we are built for.
+flight finish (bounded) -> stop the broker -> go. A second signal, a moment later, goes at
+once: a deploy is a crash that we are built for.
 
 Imports serving_uvicorn and serving_daphne (only the one in use), brokers.runtime.
 Used by the broker command.
@@ -25,6 +25,7 @@ SERVERS = ("uvicorn", "daphne")
 BACKLOG = 2048
 STOP_TIMEOUT_S = 30.0
 EXIT_FAST = 1
+SAME_WISH_S = 2.0
 GC_ALLOCATIONS = 50_000
 
 
@@ -127,15 +128,22 @@ async def _bounded(step: Any, name: str, timeout_s: float) -> None:
 
 
 def _stop_on_signals() -> asyncio.Event:
+    """Set by the first signal. One that follows within a moment is the same wish, told twice
+    (by a terminal and by make, by an orchestrator); a later one means that we take too long.
+    """
     stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    first_at = 0.0
 
     def on_signal() -> None:
-        if stopping.is_set():
+        nonlocal first_at
+        if not stopping.is_set():
+            first_at = loop.time()
+            stopping.set()
+        elif loop.time() - first_at > SAME_WISH_S:
             logger.warning("second signal: going at once")
             os._exit(EXIT_FAST)
-        stopping.set()
 
-    loop = asyncio.get_running_loop()
     for signum in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signum, on_signal)
     return stopping

@@ -544,12 +544,15 @@ def test_a_rider_of_another_shape_is_a_bad_request(wire, fresh_queue, timers):
 
 
 def test_a_poisoned_timer_ends_as_a_dead_letter_that_is_not_replayed(
-    start_broker, db, fresh_queue, eventually
+    start_broker, fresh_database, fresh_queue, eventually
 ):
     """A trigger refuses the payload as a broken row would; its neighbours are delivered."""
-    broker = start_broker(QUEEN_SWEEPER_MAX_ATTEMPTS="2", QUEEN_SWEEPER_BACKOFF_MIN_MS="10")
-    poison = harness.refusing_segments(db, b"txn-poison", "poisoned")
-    with poison, TimerClient.at(broker.url) as wire:
+    # A database of its own: another broker's sweeper counts by its own limits.
+    own = fresh_database()
+    broker = start_broker(on=own, QUEEN_SWEEPER_MAX_ATTEMPTS="2", QUEEN_SWEEPER_BACKOFF_MIN_MS="10")
+    connection = own.connect()
+    poison = harness.refusing_segments(connection, b"txn-poison", "poisoned")
+    with connection, poison, TimerClient.at(broker.url) as wire:
         keys = ["k0", "k1", "poison", "k2", "k3", "k4"]
         wire.apply(*[op(fresh_queue, key, 50) for key in keys])
         assert len(wire.wait_for(fresh_queue, 5)) == 5

@@ -117,7 +117,8 @@ async def test_one_push_costs_one_look_however_many_wait(here, fresh_queue):
     done, _ = await asyncio.wait(waiting, timeout=BELL_S, return_when=asyncio.FIRST_COMPLETED)
     assert [task.result() for task in done] == [["news"]]
     assert done == {waiting[0]}, "the oldest"
-    assert counters.claim_calls + counters.probe_calls - looked <= 2
+    # One claim; and looks that the arriving pops had agreed to share a moment later.
+    assert counters.claim_calls + counters.probe_calls - looked <= 3
     for task in waiting:
         task.cancel()
 
