@@ -73,6 +73,8 @@ class Coalescer(Generic[Asked, Answer]):
 
     async def _flush_all(self) -> None:
         while self._waiting:
+            # One turn of the loop: what has arrived but is not read yet rides along.
+            await asyncio.sleep(0)
             taken = self._take()
             if not taken:
                 continue

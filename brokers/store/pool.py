@@ -58,7 +58,9 @@ async def _run(
         async with asyncio.timeout(timeout_s):
             cursor = connection.cursor(binary=True)
             await cursor.execute(statement, parameters)
-            rows = await cursor.fetchall() if cursor.description else []
+            # Not `description`: it describes every column anew, at each call.
+            answered = cursor.pgresult is not None and cursor.pgresult.nfields > 0
+            rows = await cursor.fetchall() if answered else []
     except TimeoutError:
         await _cancel(connection)
         raise StoreError("the statement ran into its time limit", outcome_unknown=True) from None
