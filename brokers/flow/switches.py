@@ -22,14 +22,21 @@ KV, TIMERS_SCHEDULE, TIMERS_FIRE = "kv", "timersSchedule", "timersFire"
 
 
 class Switches:
-    """Every switch is on unless it was turned off."""
+    """Every switch is on unless it was turned off; until they are read for the first time all
+    are off, so that a pause outlives a restart without a gap.
+    """
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
-        self._stored: dict[str, bool] = {}
+        self._stored: dict[str, bool] | None = None
         self._unwritten: dict[str, bool] = {}
         # One at a time: an older answer must not come in after a newer one.
         self._reading = asyncio.Lock()
+
+    @property
+    def known(self) -> bool:
+        """Whether they have been read since the start."""
+        return self._stored is not None
 
     @property
     def kv_enabled(self) -> bool:
@@ -44,6 +51,8 @@ class Switches:
         return self._on(TIMERS_FIRE)
 
     def _on(self, name: str) -> bool:
+        if self._stored is None:
+            return self._unwritten.get(name, False)
         return self._unwritten.get(name, self._stored.get(name, True))
 
     async def throw(self, patch: Mapping[str, bool]) -> bool:

@@ -23,6 +23,7 @@ from brokers.store.kv_calls import WRITES, ListedEntry, Pruned
 if TYPE_CHECKING:
     from brokers.runtime import Broker
 
+NOT_READY = "the operator's switches have not been read yet"
 DISABLED = "key/value state was paused by an operator"
 DISABLED_RETRY_AFTER_S = 5
 NAMESPACES_MAX = 10_000
@@ -104,6 +105,8 @@ async def prune_step(broker: "Broker") -> Pruned:
 def _admit(
     broker: "Broker", tenant: UUID, operations: Sequence[KvOperation], *, reads: int, writes: int
 ) -> None:
+    if not broker.switches.known:
+        raise Refusal(NOT_READY, retry_after_s=RETRY_AFTER_S, code="kv_unavailable")
     if not broker.switches.kv_enabled:
         broker.kv.counters.reject("disabled", operations)
         raise Refusal(DISABLED, retry_after_s=DISABLED_RETRY_AFTER_S, code="kv_disabled")

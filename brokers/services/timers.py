@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ENCRYPTS = "QN010"
 RETRY_AFTER_S = 1
+NOT_READY = "the operator's switches have not been read yet"
 DISABLED = "an operator has paused the scheduling of timers; cancels and reads go on"
 
 
@@ -91,6 +92,8 @@ def check_switch(broker: "Broker", operations: Sequence[TimerOperation]) -> None
     """Whether an operator lets timers be scheduled; cancels are never refused."""
     schedules = sum(one.delay_ms is not None for one in operations)
     switches = getattr(broker, "switches", None)
+    if schedules and switches is not None and not switches.known:
+        raise refused("timers_unavailable", NOT_READY)
     if schedules and switches is not None and not switches.timers_schedule_enabled:
         broker.timer_metrics.schedule_rejected += schedules
         raise refused("timers_disabled", DISABLED)

@@ -36,15 +36,16 @@ BEGIN
          WHERE tenant_id = p_tenant_id AND queue = p_name
          ORDER BY timer_key
            FOR UPDATE);
-    DELETE FROM queen_timer WHERE ctid = ANY (v_timers);
 
     SELECT id INTO v_queue_id
       FROM queen_queue
      WHERE tenant_id = p_tenant_id AND name = p_name
        FOR UPDATE;
     IF NOT FOUND THEN
+        -- Timers may wait for a queue that their fire will make: not ours to delete.
         RETURN NULL;
     END IF;
+    DELETE FROM queen_timer WHERE ctid = ANY (v_timers);
     PERFORM 1 FROM queen_group WHERE queue_id = v_queue_id ORDER BY id FOR UPDATE;
     PERFORM 1 FROM queen_partition WHERE queue_id = v_queue_id ORDER BY id FOR UPDATE;
 

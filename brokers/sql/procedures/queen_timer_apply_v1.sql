@@ -47,8 +47,9 @@ BEGIN
        AND queue.name = ANY (p_queues)
        AND queue.encryption_enabled
        AND EXISTS (
-           SELECT FROM unnest(p_queues, p_delays, p_encrypted) AS asked(name, delay, encrypted)
-            WHERE asked.name = queue.name AND asked.delay IS NOT NULL AND NOT asked.encrypted)
+           -- Whatever the caller says of its payload: who encrypts is the broker.
+           SELECT FROM unnest(p_queues, p_delays) AS asked(name, delay)
+            WHERE asked.name = queue.name AND asked.delay IS NOT NULL)
      LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'the queue % encrypts its messages, and this payload is plain', v_queue
