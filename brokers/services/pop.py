@@ -85,7 +85,8 @@ class Visit:
         self._broker = broker
         self._request = request
         self._deadline = deadline
-        self._began = time.monotonic()
+        # The queues that there were at the first look.
+        self._met: set[int] | None = None
         self._holding_until: float | None = None
         self._rings: list[Ring] = []
         self._registered_again = False
@@ -185,10 +186,11 @@ class Visit:
     async def _subscribe(self, queues: list[QueueRow]) -> bool | None:
         """The stored conflation policy of the group on these queues (of the last of them)."""
         stored = None
-        waited_s = time.monotonic() - self._began
+        if self._met is None:
+            self._met = {queue.id for queue in queues}
         for queue in queues:
             policy = await ensure_subscribed(
-                self._broker, queue.id, self._request, waited_s=waited_s
+                self._broker, queue.id, self._request, born=queue.id not in self._met
             )
             if policy is None:
                 self._broker.directory.forget_queue(self._request.tenant, queue.name)

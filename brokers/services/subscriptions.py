@@ -17,19 +17,19 @@ log = logging.getLogger(__name__)
 
 
 async def ensure_subscribed(
-    broker: "Broker", queue_id: int, request: PopRequest, *, waited_s: float = 0.0
+    broker: "Broker", queue_id: int, request: PopRequest, *, born: bool = False
 ) -> bool | None:
     """Register the group unless it is; the stored conflation policy, None if the queue is gone.
 
-    `waited_s`: how long ago this pop began. A queue that a discovery meets and that was born
-    since, or since the group met another queue of the discovery, delivers from its first
-    message: the group's first contact was before it.
+    `born`: the queue came after this discovery began. Such a queue, and one that came after the
+    group met another of the discovery, delivers from its first message: the group's first
+    contact was before it.
     """
     known = broker.directory.groups.get((queue_id, request.group))
     if known is not None:
         return known
     stored = await broker.lookups.run(
-        ("group", queue_id, request.group), lambda: _register(broker, queue_id, request, waited_s)
+        ("group", queue_id, request.group), lambda: _register(broker, queue_id, request, born)
     )
     if stored is not None:
         broker.directory.groups.put((queue_id, request.group), stored)
@@ -37,7 +37,7 @@ async def ensure_subscribed(
 
 
 async def _register(
-    broker: "Broker", queue_id: int, request: PopRequest, waited_s: float
+    broker: "Broker", queue_id: int, request: PopRequest, born: bool
 ) -> bool | None:
     discovery = request.queue is None
     mode, since = subscription_start(request, broker.config.pop.subscription_mode)
@@ -51,7 +51,7 @@ async def _register(
             conflation=request.conflation,
             namespace=request.namespace if discovery else None,
             task=request.task if discovery else None,
-            waited_s=waited_s,
+            born=born,
         )
 
 

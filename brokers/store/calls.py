@@ -44,7 +44,7 @@ GROUP_REGISTER = """
 SELECT created, conflation
   FROM queen_group_register_v1(
        %s::bigint, %s::text, %s::text, %s::timestamptz, %s::boolean, %s::text, %s::text,
-       %s::double precision)
+       %s::boolean)
 """
 PARTITION_READY = """
 SELECT partition_id, queue_id, pending, due_at
@@ -327,14 +327,14 @@ async def group_register(
     conflation: bool,
     namespace: str | None = None,
     task: str | None = None,
-    waited_s: float = 0.0,
+    born: bool = False,
 ) -> bool | None:
     """The stored conflation policy; None when the queue is gone.
 
-    A discovery gives its namespace and task, and how long ago it began.
+    A discovery gives its namespace and task, and whether the queue came after it began.
     """
     rows = await fetch(
-        GROUP_REGISTER, (queue_id, group, mode, since, conflation, namespace, task, waited_s)
+        GROUP_REGISTER, (queue_id, group, mode, since, conflation, namespace, task, born)
     )
     return rows[0][1] if rows else None
 

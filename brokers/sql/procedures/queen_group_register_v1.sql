@@ -15,7 +15,8 @@
 -- below the first message stored at or after it, at most at the visible end. Two workers
 -- racing here: the second waits for the first's group row and then seeds nothing.
 -- A discovery (p_namespace, p_task) may meet a queue that was born after the group's first
--- contact: since this pop began, or since the group met another queue of the discovery.
+-- contact: since this pop began (p_born), or since the group met another queue of the
+-- discovery.
 -- All that is in it came later, so it delivers from the first message, as `all` does.
 
 CREATE OR REPLACE FUNCTION queen_group_register_v1(
@@ -26,7 +27,7 @@ CREATE OR REPLACE FUNCTION queen_group_register_v1(
     p_conflation boolean,
     p_namespace  text,
     p_task       text,
-    p_waited_s   double precision
+    p_born       boolean
 )
 RETURNS TABLE (created boolean, conflation boolean)
 LANGUAGE plpgsql
@@ -52,7 +53,7 @@ BEGIN
     END IF;
 
     IF p_namespace IS NOT NULL AND p_mode = 'new' AND p_from IS NULL THEN
-        SELECT met.created_at >= clock_timestamp() - make_interval(secs => p_waited_s)
+        SELECT p_born
                OR EXISTS (
                    SELECT FROM queen_queue other
                      JOIN queen_group known
