@@ -249,6 +249,7 @@ async def test_a_local_schedule_wakes_the_sweeper_before_its_promise(
 
 async def test_the_operators_switches_are_obeyed(client, sweeper, fresh_queue):
     class Switches:
+        known = True
         timers_schedule_enabled = True
         timers_fire_enabled = True
 

@@ -77,9 +77,16 @@ class Row:
         return [[dict(self.value)]]
 
 
+async def test_until_the_switches_are_read_nothing_is_on():
+    switches = Switches(Row().fetch)
+    assert not switches.known
+    assert (switches.kv_enabled, switches.timers_fire_enabled) == (False, False)
+
+
 async def test_a_switch_thrown_elsewhere_holds_after_the_next_look():
     row = Row()
     switches = Switches(row.fetch)
+    await switches.refresh()
     assert (switches.kv_enabled, switches.timers_fire_enabled) == (True, True)
     row.value = {"kv": False}
     await switches.refresh()
