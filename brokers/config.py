@@ -10,13 +10,17 @@ number is silently raised to, as operators of Queen MQ expect it.
 Imports nothing of ours. Used by everything that can be tuned.
 """
 
+import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 INT_MAX = 2_147_483_647
 BODY_BYTES_CEILING = 1_073_741_824
+DIRECTORY_NAME_MAX = 200
 
 
 class ConfigError(Exception):
@@ -104,6 +108,16 @@ def hosts(text: str) -> tuple[str, ...]:
     if not all(names):
         raise ValueError("holds an empty host name")
     return names
+
+
+def directory_name(server_id: str) -> str:
+    """A server id as the name of a directory: never another's, never a path."""
+    name = quote(server_id, safe="")
+    if not name.strip("."):
+        name = name.replace(".", "%2E")
+    if len(name) > DIRECTORY_NAME_MAX:
+        name = f"{name[:100]}-{hashlib.sha256(server_id.encode()).hexdigest()[:32]}"
+    return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +210,29 @@ class PushConfig:
     waiting_bytes_max: int = setting(
         "QUEEN_PUSH_WAITING_BYTES_MAX", default=536_870_912, low=1_048_576, high=2**40
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolConfig:
+    """The disk spool and its drain. No directory means one below the data directory, named
+    after the server id.
+
+    max_bytes bounds what the spool may occupy, min_free_bytes is what it leaves free on its
+    disk; 0 is no bound. handover_ms is how long a push waits at most for its partition to
+    come back from the spool.
+    """
+
+    directory: str = setting("FILE_BUFFER_DIR", default="")
+    fsync: bool = setting("FILE_BUFFER_FSYNC", default=True)
+    flush_ms: int = setting("FILE_BUFFER_FLUSH_MS", default=100, floor=1, high=INT_MAX)
+    batch_max: int = setting("FILE_BUFFER_MAX_BATCH", default=100, floor=1, high=100_000)
+    events_per_file: int = setting(
+        "FILE_BUFFER_EVENTS_PER_FILE", default=10_000, floor=1, high=INT_MAX
+    )
+    max_bytes: int = setting("FILE_BUFFER_MAX_BYTES", default=0, floor=0, high=2**62)
+    min_free_bytes: int = setting("FILE_BUFFER_MIN_FREE_BYTES", default=0, floor=0, high=2**62)
+    delete_unmovable: bool = setting("FILE_BUFFER_DELETE_UNMOVABLE", default=False)
+    handover_ms: int = setting("QUEEN_SPOOL_HANDOVER_MS", default=1000, floor=1, high=600_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,6 +427,7 @@ class Config:
     server: ServerConfig = ServerConfig()
     postgres: PostgresConfig = PostgresConfig()
     push: PushConfig = PushConfig()
+    file_buffer: SpoolConfig = SpoolConfig()
     pop: PopConfig = PopConfig()
     ack: AckConfig = AckConfig()
     hotlist: HotlistConfig = HotlistConfig()
@@ -402,6 +440,18 @@ class Config:
     tenancy: TenancyConfig = TenancyConfig()
     paths: PathsConfig = PathsConfig()
     logging: LoggingConfig = LoggingConfig()
+
+    @property
+    def spool_root(self) -> Path:
+        """Where the spools of this host's brokers lie, unless one is told otherwise."""
+        return self.paths.data_dir / "spool"
+
+    @property
+    def spool_directory(self) -> Path:
+        given = self.file_buffer.directory
+        if given:
+            return Path(os.path.abspath(Path(given).expanduser()))
+        return self.spool_root / directory_name(self.server.server_id)
 
     def describe(self) -> dict[str, dict[str, str]]:
         """Every resolved value by part and environment name, secrets only by their length."""

@@ -9,17 +9,19 @@ Imports store, flow, metrics, message_ids. Used by api/, services/ and the comma
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 
 from brokers import metrics
 from brokers.config import Config
+from brokers.domain import SpoolStatus
 from brokers.errors import StoreError
 from brokers.flow.acks import Acks
 from brokers.flow.admission import Admission
@@ -35,8 +37,8 @@ from brokers.flow.switches import Switches
 from brokers.flow.tally import COLUMNS, Tally
 from brokers.message_ids import Minter
 from brokers.store import calls, chore_calls, install
-from brokers.store.combine import BUSY_LANES, PushCombiner
-from brokers.store.directory import Directory
+from brokers.store.combine import BUSY_LANES, Aside, PushCombiner
+from brokers.store.directory import Directory, PartitionKey
 from brokers.store.pool import Lane, Pool
 from brokers.timer_metrics import TimerMetrics
 
@@ -68,6 +70,29 @@ class Store:
 
     async def ping(self) -> None:
         await calls.ping(self._pool.fetch, timeout_s=PING_S)
+
+
+class Spool(Aside, Protocol):
+    """The disk spool, as the running broker sees it."""
+
+    def status(self) -> SpoolStatus: ...
+
+    def wake(self) -> None:
+        """Maintenance mode ended: go on at once."""
+
+    def database(self, *, up: bool) -> None:
+        """The database was looked at, and is there or is not."""
+
+    def maintenance(self, on: bool) -> None:
+        """Push maintenance was switched."""
+
+    async def clear(self, keys: Iterable[PartitionKey], timeout_s: float) -> bool:
+        """Whether none of these partitions lies in the spool, within that time."""
+
+    def closing(self) -> None:
+        """Nobody waits for a hand-over any more."""
+
+    async def stop(self) -> None: ...
 
 
 class Queues:
@@ -110,7 +135,18 @@ class Broker:
         self.claim_lane = Lane(config.postgres, name=f"{name} pop")
         self.ack_lane = Lane(config.postgres, name=f"{name} ack")
         self.sweeper_lane = Lane(config.postgres, name=f"{name} sweeper")
-        self._lanes = [*push_lanes, self.claim_lane, self.ack_lane, self.sweeper_lane]
+        self.drain_lane = Lane(config.postgres, name=f"{name} drain")
+        # Of its own: a pool that is busy is not a database that is away.
+        self._watch_lane = Lane(config.postgres, name=f"{name} watch")
+        self._lanes = [
+            *push_lanes,
+            self.claim_lane,
+            self.ack_lane,
+            self.sweeper_lane,
+            self.drain_lane,
+            self._watch_lane,
+        ]
+        self._look = asyncio.Event()
         self.timer_alarm = Alarm()
         self.timer_metrics = TimerMetrics()
         self.lookups: SingleFlight[Any, Any] = SingleFlight()
@@ -125,6 +161,7 @@ class Broker:
             slot=self._push_slot,
             announce=self.announce.pushed,
         )
+        self.spool: Spool | None = None
         self._background: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -168,10 +205,21 @@ class Broker:
         for name, begin in self._background:
             self._tasks.append(asyncio.create_task(begin(), name=name))
 
+    def use_spool(self, spool: Spool) -> None:
+        """Where pushes go while the database is away; said before the start."""
+        self.spool = spool
+        self.push_combiner.aside = spool
+
+    def look_at_database(self) -> None:
+        """A call failed in a way that lets doubt: look now, not at the next turn."""
+        self._look.set()
+
     async def drain(self) -> None:
         """Parked pops answer, no new lease is given, what is being pushed is stored."""
         self.gates.close()
         self.timer_alarm.close()
+        if self.spool is not None:
+            self.spool.closing()
         await self.push_combiner.drained()
 
     async def stop(self) -> None:
@@ -181,6 +229,8 @@ class Broker:
         if self.ready:
             await self._flush_tally()
         await self.push_combiner.stop()
+        if self.spool is not None:
+            await self.spool.stop()
         await self.claims.stop()
         await self.acks.coalescer.stop()
         await self.floor.prober.stop()
@@ -212,7 +262,7 @@ class Broker:
                     await self._apply_schema()
                     await self.switches.refresh()
                     schema_applied = True
-                await self.store.ping()
+                await calls.ping_writable(self._watch_lane.fetch, timeout_s=PING_S)
             except install.SchemaMismatch as error:
                 log.error("%s", error)
                 self._now_ready(False)
@@ -224,7 +274,10 @@ class Broker:
                 self._now_ready(False)
             else:
                 self._now_ready(True)
-            await asyncio.sleep(WATCH_EVERY_S if self.ready else WATCH_EVERY_S / 4)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WATCH_EVERY_S if self.ready else WATCH_EVERY_S / 4):
+                    await self._look.wait()
+            self._look.clear()
 
     async def _apply_schema(self) -> None:
         await self.store.ping()
@@ -242,6 +295,10 @@ class Broker:
             log.info("database %s", "connected" if ready else "lost")
         self.ready = ready
         self._pool.away = self.kv.pool.away = not ready
+        if not ready:
+            self.push_combiner.abort()
+        if self.spool is not None:
+            self.spool.database(up=ready)
 
     async def _keep_house(self) -> None:
         """Bounded steps behind the traffic: expired transaction slots, deleted queues' rows."""

@@ -14,7 +14,7 @@ from uuid import UUID
 from brokers.domain import Timer, TimerOperation, TimerOutcome
 from brokers.errors import Permanent, Refusal, StoreError
 from brokers.store import timer_calls
-from brokers.store.combine import NO_KEY
+from brokers.store.parcels import NO_KEY
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker

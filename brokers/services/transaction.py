@@ -25,7 +25,7 @@ from brokers.services import timers as timer_service
 from brokers.services.push import make_parcel
 from brokers.store import calls, kv_calls, timer_calls
 from brokers.store.calls import CommitRow, PartitionRow, PushGroup
-from brokers.store.combine import NO_KEY
+from brokers.store.parcels import NO_KEY
 from brokers.store.kv_calls import KvRow
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 STALE, DUPLICATE, ACK_REJECTED = "QN001", "QN002", "QN003"
 STALE_ROUNDS_MAX = 3
 QUEUE_CHANGING = "the queue keeps changing: retry"
+SPOOLED = "earlier messages of a partition are still in this broker's spool: retry"
+SPOOL_WAIT_S = 1.0
 UNRESOLVABLE = "QTXN ack references unknown transactionId; transaction rolled back"
 
 
@@ -48,6 +50,8 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
         kv_service.refuse_rider_when_paused(broker)
     timer_service.check_switch(broker, request.timers)
     plan = Plan(broker, request)
+    if not await plan.in_order():
+        return _failure(transaction_id, "db_error", SPOOLED)
     for _ in range(STALE_ROUNDS_MAX):
         refused = await plan.resolve()
         if refused is not None:
@@ -108,6 +112,14 @@ class Plan:
         self.acks = [ack_item(one) for one in operations if isinstance(one, Ack)]
         self.groups: list[PushGroup] = []
         self._rows: list[PartitionRow] = []
+
+    async def in_order(self) -> bool:
+        """Whether nothing that was pushed earlier, to the same partitions, waits in the spool."""
+        spool = self._broker.spool
+        if spool is None or not self._places:
+            return True
+        tenant = self._request.tenant
+        return await spool.clear([(tenant, *place) for place in self._places], SPOOL_WAIT_S)
 
     async def resolve(self) -> str | None:
         """Give every group its ids; a text when a queue refuses to be pushed to."""
