@@ -20,6 +20,7 @@ from asgiref.sync import sync_to_async
 
 from brokers import metrics
 from brokers.config import Config
+from brokers.domain import Spooling
 from brokers.errors import StoreError
 from brokers.flow.acks import Acks
 from brokers.flow.admission import Admission
@@ -31,7 +32,7 @@ from brokers.flow.gates import Gates
 from brokers.flow.kv import Kv
 from brokers.flow.registry import Registry
 from brokers.flow.sleep import Alarm
-from brokers.flow.switches import Switches
+from brokers.flow.switches import POP_MAINTENANCE, PUSH_MAINTENANCE, Switches
 from brokers.flow.tally import COLUMNS, Tally
 from brokers.message_ids import Minter
 from brokers.store import calls, chore_calls, install
@@ -105,6 +106,9 @@ class Broker:
         self._pool = Pool(config.postgres, size=config.postgres.pool_size, name=name)
         self.store = Store(self._pool)
         self.switches = Switches(self.store.fetch)
+        self.switches.listeners.append(self._switched)
+        # None in a process that has none.
+        self.spool: Spooling | None = None
         self.kv = Kv(config, name=f"{name} kv")
         push_lanes = [Lane(config.postgres, name=f"{name} push") for _ in range(1 + BUSY_LANES)]
         self.claim_lane = Lane(config.postgres, name=f"{name} pop")
@@ -202,6 +206,16 @@ class Broker:
         except concurrent.futures.TimeoutError:
             future.cancel()
             raise StoreError("the call took too long", outcome_unknown=True) from None
+
+    def _switched(self, changed: frozenset[str]) -> None:
+        if POP_MAINTENANCE in changed and self.switches.pop_maintenance:
+            self.gates.ring_everyone()
+        if (
+            PUSH_MAINTENANCE in changed
+            and not self.switches.push_maintenance
+            and self.spool is not None
+        ):
+            self.spool.wake()
 
     async def _watch_database(self) -> None:
         """Apply the schema once the database is there, then keep `ready` true to life."""
