@@ -9,7 +9,7 @@ Imports nothing of ours. Used by every part of the broker.
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 DEFAULT_TENANT = UUID("00000000-0000-0000-0000-000000000001")
@@ -266,3 +266,36 @@ class TransactionResult:
     reason: str | None = None
     error: str | None = None
     lost: KvLost | None = None
+
+
+class SpoolStatus(NamedTuple):
+    """What lies in this broker's disk spool. Records are messages.
+
+    `failed` counts the spool writes that failed since the start; the `failed_` members are
+    what was set aside in `failed/`. `files` and `bytes` are those of finished files that
+    wait for the drain, `total_bytes` has the unfinished one as well. `oldest_age_s` is the
+    age of the oldest record that waits. `healthy` tells whether the drain believes that
+    the database takes what it is given.
+    """
+
+    pending: int = 0
+    failed: int = 0
+    files: int = 0
+    bytes: int = 0
+    total_bytes: int = 0
+    failed_files: int = 0
+    failed_events: int = 0
+    failed_bytes: int = 0
+    oldest_age_s: float = 0.0
+    free_bytes: int = 0
+    healthy: bool = True
+
+
+class Spooling(Protocol):
+    """The disk spool, as those see it who only ask for its state."""
+
+    def status(self) -> SpoolStatus:
+        """Cheap: may be asked at every scrape and request."""
+
+    def wake(self) -> None:
+        """Push maintenance is over: finish the file that is open, and drain now."""

@@ -3,7 +3,8 @@
 Counters are plain integers that the hot paths add to; a collector reads them when somebody
 scrapes. Names and labels are the contract's.
 
-Imports domain, kv_metrics. Used by services/ (through Broker.counters) and runtime.py.
+Imports domain, kv_metrics, spool_metrics. Used by services/ (through Broker.counters) and
+runtime.py.
 """
 
 import resource
@@ -15,7 +16,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from brokers import kv_metrics
+from brokers import kv_metrics, spool_metrics
 from brokers.domain import AckOutcome
 
 if TYPE_CHECKING:
@@ -117,6 +118,12 @@ class BrokerCollector(Collector):
         yield gauge("queen_db_pool_active", "Connections in use", stats["size"] - stats["idle"])
         yield from kv_metrics.families(broker.kv.counters, broker.kv.pool.stats())
         yield from broker.timer_metrics.collect()
+        spool = None if broker.spool is None else broker.spool.status()
+        yield from spool_metrics.families(spool, ready=broker.ready)
+        yield from spool_metrics.modes(
+            push_maintenance=broker.switches.push_maintenance,
+            pop_maintenance=broker.switches.pop_maintenance,
+        )
         yield gauge("queen_database_up", "1 when the database answered last", broker.ready)
 
 

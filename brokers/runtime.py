@@ -21,7 +21,7 @@ from asgiref.sync import sync_to_async
 
 from brokers import metrics
 from brokers.config import Config
-from brokers.domain import SpoolStatus
+from brokers.domain import Spooling
 from brokers.errors import StoreError
 from brokers.flow.acks import Acks
 from brokers.flow.admission import Admission
@@ -33,7 +33,7 @@ from brokers.flow.gates import Gates
 from brokers.flow.kv import Kv
 from brokers.flow.registry import Registry
 from brokers.flow.sleep import Alarm
-from brokers.flow.switches import Switches
+from brokers.flow.switches import POP_MAINTENANCE, PUSH_MAINTENANCE, Switches
 from brokers.flow.tally import COLUMNS, Tally
 from brokers.message_ids import Minter
 from brokers.store import calls, chore_calls, install
@@ -72,13 +72,8 @@ class Store:
         await calls.ping(self._pool.fetch, timeout_s=PING_S)
 
 
-class Spool(Aside, Protocol):
+class Spool(Aside, Spooling, Protocol):
     """The disk spool, as the running broker sees it."""
-
-    def status(self) -> SpoolStatus: ...
-
-    def wake(self) -> None:
-        """Maintenance mode ended: go on at once."""
 
     def database(self, *, up: bool) -> None:
         """The database was looked at, and is there or is not."""
@@ -130,6 +125,9 @@ class Broker:
         self._pool = Pool(config.postgres, size=config.postgres.pool_size, name=name)
         self.store = Store(self._pool)
         self.switches = Switches(self.store.fetch)
+        self.switches.listeners.append(self._switched)
+        # None in a process that has none.
+        self.spool: Spool | None = None
         self.kv = Kv(config, name=f"{name} kv")
         push_lanes = [Lane(config.postgres, name=f"{name} push") for _ in range(1 + BUSY_LANES)]
         self.claim_lane = Lane(config.postgres, name=f"{name} pop")
@@ -161,7 +159,6 @@ class Broker:
             slot=self._push_slot,
             announce=self.announce.pushed,
         )
-        self.spool: Spool | None = None
         self._background: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -252,6 +249,12 @@ class Broker:
         except concurrent.futures.TimeoutError:
             future.cancel()
             raise StoreError("the call took too long", outcome_unknown=True) from None
+
+    def _switched(self, changed: frozenset[str]) -> None:
+        if POP_MAINTENANCE in changed and self.switches.pop_maintenance:
+            self.gates.ring_everyone()
+        if PUSH_MAINTENANCE in changed and self.spool is not None:
+            self.spool.maintenance(self.switches.push_maintenance)
 
     async def _watch_database(self) -> None:
         """Apply the schema once the database is there, then keep `ready` true to life."""

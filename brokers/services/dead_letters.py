@@ -4,7 +4,7 @@ Stations of a replay: find -> destination -> frame -> (move, one commit) -> anno
 new message is `dlq:<id of the dead letter>`, so a replay whose answer was lost is found
 out by the dedup window, and its row is kept.
 
-Imports frames, domain, store. Called by api/views/dead_letters.py.
+Imports frames, domain, store, services/maintenance. Called by api/views/dead_letters.py.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from uuid import UUID
 from brokers import frames
 from brokers.domain import NIL_ID
 from brokers.errors import StoreError
+from brokers.services import maintenance
 from brokers.store import calls as hot_calls
 from brokers.store import management_calls as calls
 from brokers.store.calls import PartitionRow, PushGroup
@@ -96,7 +97,8 @@ async def purge(broker: "Broker", tenant: UUID, queue: str, group: str | None) -
 async def newest_at(
     broker: "Broker", tenant: UUID, partition_uid: UUID, transaction_id: str
 ) -> UUID | None:
-    """The newest dead letter of an address, whichever group gave up on it."""
+    """The newest dead letter of an address, to be replayed, whichever group gave up on it."""
+    maintenance.check_replay(broker)
     found = await calls.dead_letter_find(
         broker.store.fetch,
         tenant,
@@ -107,7 +109,11 @@ async def newest_at(
 
 
 async def replay(broker: "Broker", request: ReplayRequest) -> Replayed | None:
-    """Move the dead letter; None when it is gone. What fails has changed nothing."""
+    """Move the dead letter; None when it is gone. What fails has changed nothing.
+
+    Refused in push maintenance.
+    """
+    maintenance.check_replay(broker)
     tenant, message_id = request.tenant, broker.ids.mint()
     for _ in range(REPLAY_ROUNDS):
         letter = await calls.dead_letter_find(

@@ -5,7 +5,8 @@ is taken, and its bell rearmed, before the look: a push that commits between the
 the wait still rings. The first look asks the database when the ring knows nothing; later
 looks go through memory, and the floor sees to it that memory learns.
 
-Imports domain, frames, flow, store, services/{autopilot,subscriptions}. Called by api/hot.py.
+Imports domain, frames, flow, store, services/{autopilot,maintenance,subscriptions}. Called by
+api/hot.py.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from brokers.errors import Refusal
 from brokers.flow.gates import Seat
 from brokers.flow.ready import Candidate, Ring
 from brokers.flow.registry import HandedOut
-from brokers.services import autopilot
+from brokers.services import autopilot, maintenance
 from brokers.services.autopilot import Knobs
 from brokers.services.subscriptions import ensure_subscribed
 from brokers.store import calls
@@ -43,8 +44,13 @@ async def pop(broker: "Broker", request: PopRequest) -> PopResult:
     """Claim up to `batch` messages, waiting up to `timeout_s` for the first if asked to.
 
     A parked pop holds a seat and nothing else; when all seats are taken it is refused. A
-    cancelled pop frees its seat, and what was being claimed for it is handed back.
+    cancelled pop frees its seat, and what was being claimed for it is handed back. In pop
+    maintenance it is answered at once, and so is a parked one when that begins.
     """
+    if maintenance.pops_paused(broker):
+        broker.counters.pop_requests += 1
+        broker.counters.pop_empty += 1
+        return maintenance.paused_pop(request)
     if len(broker.gates) >= broker.config.pop.seats_max:
         raise Refusal(SEATS_TAKEN, code="rate_limited", retry_after_s=1)
     broker.counters.pop_requests += 1
@@ -52,18 +58,20 @@ async def pop(broker: "Broker", request: PopRequest) -> PopResult:
     visit = Visit(broker, request, deadline)
     with broker.gates.seat(request.queue) as seat:
         result = await visit.look(seat)
-        while not (result.messages or broker.gates.closed):
+        while not (result.messages or broker.gates.closed or maintenance.pops_paused(broker)):
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0 and not visit.holding:
                 break
             rung = await seat.wait(max(min(remaining_s, visit.patience_s), 0.0))
             late = time.monotonic() >= deadline
-            if late and not rung and not visit.holding:
+            if (late and not rung and not visit.holding) or maintenance.pops_paused(broker):
                 break
             seat.rearm()
             result = await visit.look(seat)
             if late:
                 break
+    if maintenance.pops_paused(broker) and not result.messages:
+        result = maintenance.paused_pop(request)
     broker.counters.pop_messages += len(result.messages)
     broker.counters.pop_empty += not result.messages
     visit.count(result)
