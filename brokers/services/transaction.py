@@ -25,8 +25,8 @@ from brokers.services import timers as timer_service
 from brokers.services.push import make_parcel
 from brokers.store import calls, kv_calls, timer_calls
 from brokers.store.calls import CommitRow, PartitionRow, PushGroup
-from brokers.store.parcels import NO_KEY
 from brokers.store.kv_calls import KvRow
+from brokers.store.parcels import NO_KEY
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
