@@ -41,7 +41,7 @@ MESSAGE_PUSH = """
 SELECT group_no, verdict, duplicate_positions, duplicate_ids::text[]
   FROM queen_message_push_v1(
        %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::text[],
-       %b::bytea[], %s::uuid[], %s::uuid[], %s::integer)
+       %b::bytea[], %s::uuid[], %s::uuid[], %s::integer, true, NULL)
 """
 GROUP_REGISTER = """
 SELECT created, conflation

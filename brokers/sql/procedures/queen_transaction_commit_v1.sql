@@ -133,7 +133,7 @@ BEGIN
         FOR v_push IN
             SELECT * FROM queen_message_push_v1(
                 p_partition_ids, p_queue_ids, p_versions, p_frames, p_ends, p_transactions,
-                p_flags, p_first_ids, p_last_ids, p_wait_ms)
+                p_flags, p_first_ids, p_last_ids, p_wait_ms, true, NULL)
         LOOP
             IF v_push.verdict <> 'stored' THEN
                 RAISE EXCEPTION 'the queue or partition was changed or deleted meanwhile'
