@@ -9,7 +9,8 @@ A partition whose row is held by somebody else (`busy`) keeps its gate and goes 
 one of two more connections, so that it holds up nobody. `stale` ids are reloaded and
 repeated. A permanent error splits the call until only the guilty item fails.
 
-Imports domain, frames, calls, directory, pool. Used by services/push.py and runtime.py.
+Imports frames, encryption, calls, sealing, directory, pool. Used by services/push.py and
+runtime.py.
 """
 
 import asyncio
@@ -22,8 +23,9 @@ from uuid import UUID
 
 from brokers import frames
 from brokers.config import PushConfig
+from brokers.encryption import KeyRing
 from brokers.errors import NoConnection, Permanent, StatementCancelled, StoreError
-from brokers.store import calls
+from brokers.store import calls, sealing
 from brokers.store.calls import PartitionRow, PushGroup, PushVerdict
 from brokers.store.directory import Directory, PartitionKey
 from brokers.store.pool import Lane
@@ -41,14 +43,24 @@ Announce = Callable[[Sequence[tuple[UUID, str, str, int, int, int]]], None]
 
 
 class Parcel:
-    """What one request pushes to one partition, in order. `outcomes` fills up as it is stored."""
+    """What one request pushes to one partition, in order. `outcomes` fills up as it is stored.
 
-    __slots__ = ("frames", "ids", "literals", "outcomes", "size_bytes", "waiter")
+    `sealed` are the flags of the messages, where some are encrypted already: see sealing.py.
+    """
 
-    def __init__(self, ids: list[str], literals: list[str], frames_: list[bytes]) -> None:
+    __slots__ = ("frames", "ids", "literals", "outcomes", "sealed", "size_bytes", "waiter")
+
+    def __init__(
+        self,
+        ids: list[str],
+        literals: list[str],
+        frames_: list[bytes],
+        sealed: bytes | None = None,
+    ) -> None:
         self.ids = ids
         self.literals = literals
         self.frames = frames_
+        self.sealed = sealed
         self.size_bytes = sum(map(len, frames_))
         # One (status, message id, error) an item; None while it is not settled.
         self.outcomes: list[tuple[str, str, str | None]] | None = None
@@ -83,8 +95,12 @@ class Load:
         self.row: PartitionRow | None = None
         self.done = False
 
-    def group(self) -> PushGroup:
+    def group(self, keys: KeyRing) -> PushGroup:
+        """What the procedure takes. Nothing plain goes to a queue that encrypts, whatever
+        was or was not done before: what is not sealed yet is sealed here."""
         assert self.row is not None
+        if self.row.encryption_enabled and not sealing.is_sealed(self.parcels):
+            sealing.seal(keys, self.parcels)
         if len(self.parcels) == 1:
             [parcel] = self.parcels
             all_frames, literals, ids = parcel.frames, parcel.literals, parcel.ids
@@ -100,7 +116,7 @@ class Load:
             frames=joined,
             ends=ends,
             transactions=frames.TEXT_SEPARATOR.join(literals),
-            flags=None,
+            flags=sealing.flags(self.parcels),
             first_id=ids[0],
             last_id=ids[-1],
         )
@@ -140,6 +156,7 @@ class PushCombiner:
         self,
         *,
         config: PushConfig,
+        keys: KeyRing,
         directory: Directory,
         lane: Lane,
         busy_lanes: Sequence[Lane],
@@ -147,6 +164,7 @@ class PushCombiner:
         announce: Announce,
     ) -> None:
         self._config = config
+        self._keys = keys
         self._directory = directory
         self._lane = lane
         self._busy_lanes: asyncio.Queue[Lane] = asyncio.Queue()
@@ -228,7 +246,7 @@ class PushCombiner:
             loads = await self._resolve(loads, lane)
             if not loads:
                 return
-            groups = [load.group() for load in loads]
+            groups = [load.group(self._keys) for load in loads]
             verdicts = await calls.message_push(lane.fetch, groups, wait_ms=wait_ms)
         except Permanent as error:
             await self._split(loads, lane, error, wait_ms=wait_ms)
@@ -269,16 +287,21 @@ class PushCombiner:
                 load.row = row
                 if row is not None:
                     self._directory.partitions.put(load.gate.key, row)
-        allowed = []
+        allowed, secret = [], []
         for load in loads:
             if load.row is None:
                 self._repeat(load)
-            elif load.row.encryption_enabled:
+            elif not load.row.encryption_enabled or sealing.is_sealed(load.parcels):
+                allowed.append(load)
+            elif self._keys.can_seal:
+                allowed.append(load)
+                secret += load.parcels
+            else:
                 # The flag may be an old one: have it looked at again next time.
                 self._directory.partitions.forget(load.gate.key)
                 self._finish([load], lambda one: one.fail(NO_KEY))
-            else:
-                allowed.append(load)
+        if secret:
+            await sealing.seal_bounded(self._keys, secret)
         return allowed
 
     async def _split(
@@ -318,12 +341,13 @@ class PushCombiner:
             [piece.parcel.ids[piece.position] for piece in pieces],
             [piece.parcel.literals[piece.position] for piece in pieces],
             [piece.parcel.frames[piece.position] for piece in pieces],
+            sealing.flags_of([(piece.parcel, piece.position) for piece in pieces]),
         )
         part = Load(load.gate, [parcel])
         part.row = load.row
         try:
             [verdict] = await calls.message_push(
-                lane.fetch, [part.group()], wait_ms=wait_ms or self._config.busy_ms
+                lane.fetch, [part.group(self._keys)], wait_ms=wait_ms or self._config.busy_ms
             )
         except Permanent as error:
             if len(pieces) == 1:
