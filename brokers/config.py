@@ -12,6 +12,7 @@ Imports nothing of ours. Used by everything that can be tuned.
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -21,6 +22,7 @@ from urllib.parse import quote
 INT_MAX = 2_147_483_647
 BODY_BYTES_CEILING = 1_073_741_824
 DIRECTORY_NAME_MAX = 200
+ENCRYPTION_KEY_DIGITS = 64
 
 
 class ConfigError(Exception):
@@ -56,7 +58,7 @@ def setting(
         "secret": secret,
         "shown": shown or (env[0] if env else ""),
     }
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
 def ports(text: str) -> tuple[int, ...]:
@@ -65,6 +67,23 @@ def ports(text: str) -> tuple[int, ...]:
     if not all(part.isascii() and part.isdigit() and 0 < int(part) < 65536 for part in numbers):
         raise ValueError("is not a port, or a list of ports")
     return tuple(int(part) for part in numbers)
+
+
+def encryption_key(text: str) -> str:
+    """A key of 32 bytes as 64 hexadecimal digits. Its text never goes into an error."""
+    digits = text.strip()
+    if re.fullmatch(r"[0-9a-fA-F]*", digits) is None:
+        raise ValueError("is no key: it must be 64 hexadecimal digits and nothing else")
+    if len(digits) != ENCRYPTION_KEY_DIGITS:
+        raise ValueError(
+            f"is no key: it must be 64 hexadecimal digits, and there are {len(digits)}"
+        )
+    return digits.lower()
+
+
+def encryption_keys(text: str) -> tuple[str, ...]:
+    """Several keys with commas between them."""
+    return tuple(encryption_key(part) for part in text.split(","))
 
 
 LOG_LEVELS = {
@@ -396,6 +415,16 @@ class AuthConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptionConfig:
+    """The key ring of payloads at rest: `key` seals and opens, the old ones only open."""
+
+    key: str = setting("QUEEN_ENCRYPTION_KEY", default="", parse=encryption_key, secret=True)
+    keys_old: tuple[str, ...] = setting(
+        "QUEEN_ENCRYPTION_KEYS_OLD", default=(), parse=encryption_keys, secret=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TenancyConfig:
     """Whether `x-queen-tenant` is read. Only a trusted proxy may set that header."""
 
@@ -437,6 +466,7 @@ class Config:
     sweeper: SweeperConfig = SweeperConfig()
     jobs: JobsConfig = JobsConfig()
     auth: AuthConfig = AuthConfig()
+    encryption: EncryptionConfig = EncryptionConfig()
     tenancy: TenancyConfig = TenancyConfig()
     paths: PathsConfig = PathsConfig()
     logging: LoggingConfig = LoggingConfig()
@@ -468,6 +498,7 @@ class Config:
 
 def _shown(metadata: Mapping[str, Any], value: Any) -> str:
     if metadata["secret"]:
+        value = ",".join(value) if isinstance(value, tuple) else value
         return f"<set:{len(value)} chars>" if value else "<unset>"
     if isinstance(value, bool):
         return str(value).lower()

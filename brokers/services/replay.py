@@ -4,18 +4,21 @@ A batch is stored whole or not at all, together with the mark of how far its fil
 drain is told which of three things went wrong: the database's state, the bytes themselves,
 or a mark that somebody else has moved.
 
-Imports frames, store, spool. Used by services/spool.py.
+Imports encryption, store, spool. Used by services/spool.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from brokers.domain import DEFAULT_TENANT
+from brokers.encryption import bounded
 from brokers.errors import Permanent, StoreError
 from brokers.store import calls, spool_calls
 from brokers.store.calls import PartitionRow
 from brokers.store.directory import PartitionKey
+from brokers.store.parcels import NO_KEY
 from brokers.store.spool_calls import Mark, ReplayItem
 from spool.errors import MarkMoved, ReplayPermanent, ReplayTransient
 from spool.records import Record, Whereabouts
@@ -55,16 +58,7 @@ class Replay:
                 places = await self._places(keys)
                 if places is None:
                     continue
-                items = [
-                    ReplayItem(
-                        place=places[key],
-                        frame=b"{" + record.message,
-                        accepted_us=record.accepted_us,
-                        encrypted=record.encrypted,
-                        unclear=record.unclear,
-                    )
-                    for key, record in zip(keys, records, strict=True)
-                ]
+                items = await self._items(keys, places, records)
                 async with self._broker.admission.slot("maint"):
                     written = await spool_calls.replay(
                         self._fetch, mark, items, oldest_us=oldest_us, wait_ms=self._wait_ms
@@ -80,6 +74,45 @@ class Replay:
                 self._announce(keys, items, written)
                 return
         raise ReplayTransient("the queues keep changing")
+
+    async def _items(
+        self,
+        keys: Sequence[PartitionKey],
+        places: Mapping[PartitionKey, PartitionRow],
+        records: Sequence[Record],
+    ) -> list[ReplayItem]:
+        """What the procedure takes; nothing plain goes to a queue that encrypts."""
+        items = [
+            ReplayItem(
+                place=places[key],
+                frame=b"{" + record.message,
+                accepted_us=record.accepted_us,
+                encrypted=record.encrypted,
+                unclear=record.unclear,
+            )
+            for key, record in zip(keys, records, strict=True)
+        ]
+        plain = [
+            no
+            for no, item in enumerate(items)
+            if item.place.encryption_enabled and not item.encrypted
+        ]
+        if not plain:
+            return items
+        ring = self._broker.keys
+        if not ring.can_seal:
+            # The flag may be an old one: have it looked at again next time.
+            for no in plain:
+                self._broker.directory.forget_partition(*keys[no])
+            raise ReplayPermanent(NO_KEY)
+
+        def seal() -> None:
+            for no in plain:
+                frame = ring.seal_frame(items[no].frame)
+                items[no] = replace(items[no], frame=frame, encrypted=True)
+
+        await bounded(seal, sum(len(items[no].frame) for no in plain))
+        return items
 
     async def pass_over(self, spool_id: UUID, file: str, start: int, count: int) -> None:
         try:

@@ -3,7 +3,7 @@
 Stations: divert -> write (group fsync) -> answer `buffered`; later drain -> replay -> announce.
 The files are those of the package spool; what a replay does to the log is services/replay.py.
 
-Imports spool, flow/diversion, store, services/replay. Used by services/background.py, the
+Imports spool, frames, flow/diversion, store, services/replay. Used by services/background.py, the
 broker and drain commands.
 """
 
@@ -19,7 +19,9 @@ from brokers.config import Config
 from brokers.domain import DEFAULT_TENANT, SpoolStatus
 from brokers.errors import StoreError
 from brokers.flow.diversion import Diversion
+from brokers.frames import FLAG_ENCRYPTED
 from brokers.services.replay import Replay, key_of
+from brokers.store import sealing
 from brokers.store.directory import PartitionKey
 from brokers.store.parcels import NO_KEY, Load
 from brokers.store.parcels import Path as Way
@@ -47,6 +49,25 @@ ADOPTED_EMPTY_S = 1.0
 
 
 Directories = tuple[SpoolDirectory, list[SpoolDirectory]]
+
+
+def records_of(load: Load, *, unclear: bool) -> list[Record]:
+    """What a load is in the spool. `unclear`: its call was sent, and may have committed."""
+    tenant, queue, partition = load.gate.key
+    owner = None if tenant == DEFAULT_TENANT else str(tenant)
+    return [
+        Record(
+            queue=queue,
+            partition=partition,
+            accepted_us=accepted_us(message_id),
+            message=frame[1:],
+            tenant=owner,
+            encrypted=parcel.sealed is not None and bool(parcel.sealed[no] & FLAG_ENCRYPTED),
+            unclear=unclear,
+        )
+        for parcel in load.parcels
+        for no, (message_id, frame) in enumerate(zip(parcel.ids, parcel.frames, strict=True))
+    ]
 
 
 def open_directories(config: Config, *, shared_id: bool = False) -> Directories:
@@ -188,14 +209,12 @@ class Spooling:
         """Settle every load: `buffered` once it is on disk, else `failed`."""
         assert self._writer is not None
         unclear = error is not None and error.outcome_unknown
+        loads = await self._seal(loads)
         written: list[tuple[Load, list[Record]]] = []
         for load in loads:
-            records = self._records(load, unclear=unclear)
-            if records is None:
-                load.fail(NO_KEY)
-            else:
-                written.append((load, records))
-                self.diversion.entered(load.gate.key, len(records))
+            records = records_of(load, unclear=unclear)
+            written.append((load, records))
+            self.diversion.entered(load.gate.key, len(records))
         if not written:
             return
         self._say_buffering(error)
@@ -230,22 +249,23 @@ class Spooling:
             reason = "the spool is full" if isinstance(trouble, SpoolFull) else "the spool failed"
             load.fail(f"neither stored nor spooled, {reason}: {trouble}")
 
-    def _records(self, load: Load, *, unclear: bool) -> list[Record] | None:
-        """None: it must be encrypted, and there is no key."""
-        tenant, queue, partition = load.gate.key
-        owner = None if tenant == DEFAULT_TENANT else str(tenant)
-        return [
-            Record(
-                queue=queue,
-                partition=partition,
-                accepted_us=accepted_us(message_id),
-                message=frame[1:],
-                tenant=owner,
-                unclear=unclear,
-            )
-            for parcel in load.parcels
-            for message_id, frame in zip(parcel.ids, parcel.frames, strict=True)
-        ]
+    async def _seal(self, loads: Sequence[Load]) -> list[Load]:
+        """Nothing lies plain on the disk whose queue encrypts, or may; without a key those
+        fail that are known to.
+        """
+        keys, partitions = self._broker.keys, self._broker.directory.partitions
+        rows = [(load, partitions.get(load.gate.key)) for load in loads]
+        secret = [load for load, row in rows if row is None or row.encryption_enabled]
+        if keys.can_seal:
+            await sealing.seal_bounded(keys, [one for load in secret for one in load.parcels])
+            return list(loads)
+        allowed = []
+        for load, row in rows:
+            if row is None or not row.encryption_enabled or sealing.is_sealed(load.parcels):
+                allowed.append(load)
+            else:
+                load.fail(NO_KEY)
+        return allowed
 
     # What the runtime tells.
 
