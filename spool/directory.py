@@ -79,7 +79,8 @@ class SpoolDirectory:
         self.torn_bytes = 0
         self._lock_fd = lock_fd
         self._now_ms = now_ms
-        self._guard = threading.Lock()
+        self._guard = threading.Lock()  # of what is in memory: never held during a disk access
+        self._naming = threading.Lock()
         self._files: dict[str, FileState] = {}
         self._order: list[str] = []
         self._unfinished: dict[str, FileState] = {}
@@ -229,7 +230,7 @@ class SpoolDirectory:
 
     def next_position(self) -> Position:
         """A name later than every one before, whatever the clock says."""
-        with self._guard:
+        with self._naming:
             position = max(self._last.after(), Position(min(self._now_ms(), MS_MAX), 0))
             disk.replace_file(self.path / LAST_NAME, position.stem.encode())
             self._last = position
