@@ -3,7 +3,8 @@
 A parcel is what one request pushes to one partition. Parcels wait at the partition's gate;
 those that go together in one call are a load.
 
-Imports frames, encryption, errors, calls, sealing, directory. Used by combine.py, services/push.py and spool.py.
+Imports frames, encryption, errors, calls, sealing, directory. Used by combine.py and
+services/{push,spool}.py.
 """
 
 import asyncio

@@ -121,9 +121,7 @@ def test_the_window_reaches_back_from_the_acceptance_and_not_from_the_replay(lan
 
 
 @pytest.mark.parametrize(("later", "written"), [("59 minutes", False), ("61 minutes", True)])
-def test_what_was_stored_after_the_acceptance_counts_within_the_window(
-    lane, spool, later, written
-):
+def test_what_was_stored_after_the_acceptance_counts_within_the_window(lane, spool, later, written):
     lane.push(b"0", ids=["t"])
     age(lane, f"5 hours -{later}")
     accepted_us = ago_us(5 * HOUR_US)
@@ -182,9 +180,7 @@ def test_an_id_that_is_stored_is_a_duplicate_whatever_the_window(db, fresh_queue
     assert payloads(lane) == [b"0"]
 
 
-def test_with_dedup_off_a_transaction_id_repeats_but_a_message_id_does_not(
-    db, fresh_queue, spool
-):
+def test_with_dedup_off_a_transaction_id_repeats_but_a_message_id_does_not(db, fresh_queue, spool):
     lane = configured(db, fresh_queue, dedup_window_seconds=0)
     first, second = record(lane, b"0", txn="t"), record(lane, b"1", txn="t")
     assert spool.replay(first) == [True]
@@ -225,9 +221,7 @@ def test_the_same_transaction_id_in_another_partition_is_another_message(db, fre
     assert spool.replay(record(one, txn="t"), record(other, txn="t")) == [True, True]
 
 
-def test_a_queue_that_was_configured_meanwhile_makes_the_whole_batch_stale(
-    db, fresh_queue, spool
-):
+def test_a_queue_that_was_configured_meanwhile_makes_the_whole_batch_stale(db, fresh_queue, spool):
     old, fine = Lane(db, fresh_queue), Lane(db, f"{fresh_queue}-2")
     configured(db, fresh_queue, lease_time=7)
     with pytest.raises(psycopg.Error) as raised:
