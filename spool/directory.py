@@ -85,6 +85,8 @@ class SpoolDirectory:
         self._order: list[str] = []
         self._unfinished: dict[str, FileState] = {}
         self._last = Position(0, 0)
+        self._oldest_us: int | None = None
+        self._oldest_stale = False
         self._free_bytes = 0
 
     @classmethod
@@ -146,7 +148,7 @@ class SpoolDirectory:
                 bytes=finished_bytes,
                 total_bytes=finished_bytes + sum(file.bytes for file in unfinished),
                 events=events + sum(file.events or 0 for file in unfinished),
-                oldest_us=self._oldest_us(),
+                oldest_us=self._oldest(),
                 failed_files=failed.files,
                 failed_events=failed.events,
                 failed_bytes=failed.bytes,
@@ -162,11 +164,14 @@ class SpoolDirectory:
     def oldest_us(self) -> int | None:
         """The accept time of the oldest record that waits, as far as files were counted."""
         with self._guard:
-            return self._oldest_us()
+            return self._oldest()
 
-    def _oldest_us(self) -> int | None:
-        known = (*self._files.values(), *self._unfinished.values())
-        return min((file.oldest_us for file in known if file.oldest_us is not None), default=None)
+    def _oldest(self) -> int | None:
+        if self._oldest_stale:
+            files = (*self._files.values(), *self._unfinished.values())
+            known = [file.oldest_us for file in files if file.oldest_us is not None]
+            self._oldest_us, self._oldest_stale = min(known, default=None), False
+        return self._oldest_us
 
     def replayed(self, name: str, done: int) -> None:
         """The first `done` records of a file have left the spool."""
@@ -204,6 +209,7 @@ class SpoolDirectory:
         with self._guard:
             if file := self._files.get(name):
                 file.events, file.oldest_us = found.events, found.oldest_us
+                self._oldest_stale = True
 
     def free_bytes(self) -> int:
         status = os.statvfs(self.path)
@@ -242,7 +248,8 @@ class SpoolDirectory:
             file = self._unfinished[name]
             file.bytes = size
             file.events = (file.events or 0) + events
-            file.oldest_us = min(oldest_us, oldest_us if file.oldest_us is None else file.oldest_us)
+            file.oldest_us = earlier(oldest_us, file.oldest_us)
+            self._oldest_us = earlier(oldest_us, self._oldest_us)
 
     def finish(self, name: str) -> None:
         """The drain may have it."""
@@ -275,6 +282,7 @@ class SpoolDirectory:
     def dropped(self, name: str) -> None:
         """It lies here no more. From memory."""
         with self._guard:
+            self._oldest_stale = True
             if self._files.pop(name, None):
                 del self._order[bisect.bisect_left(self._order, name)]
 
@@ -365,6 +373,7 @@ class SpoolDirectory:
     def _add(self, name: str, file: FileState) -> None:
         if name not in self._files:
             bisect.insort(self._order, name)
+            self._oldest_stale = True
         self._files[name] = file
 
 
@@ -389,6 +398,10 @@ def look(path: Path) -> DirectoryStats:
     if directory.quarantine.path.is_dir():
         directory.quarantine.refresh()
     return directory.stats()
+
+
+def earlier(one_us: int, other_us: int | None) -> int:
+    return one_us if other_us is None else min(one_us, other_us)
 
 
 def unfinished_name(name: str) -> str:
