@@ -67,9 +67,7 @@ class Spool:
         )
 
     def pass_over(self, count: int, *, start: int = 0, connection: Any = None) -> None:
-        call(
-            connection or self.db, spool_calls.pass_over, self.mark(start), count, wait_ms=5000
-        )
+        call(connection or self.db, spool_calls.pass_over, self.mark(start), count, wait_ms=5000)
 
     def marks(self) -> dict[str, int]:
         return call(self.db, spool_calls.marks, self.id)

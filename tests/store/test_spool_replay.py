@@ -10,8 +10,7 @@ import psycopg
 import pytest
 
 from brokers import frames
-from brokers.store import calls, management_calls, spool_calls
-from brokers.store.spool_calls import ReplayItem
+from brokers.store import management_calls, spool_calls
 from tests.store.calling import Lane, call, minter
 from tests.store.spooling import HOUR_US, MINUTE_US, Spool, ago_us, payloads, record
 
@@ -121,9 +120,7 @@ def test_the_window_reaches_back_from_the_acceptance_and_not_from_the_replay(lan
 
 
 @pytest.mark.parametrize(("later", "written"), [("59 minutes", False), ("61 minutes", True)])
-def test_what_was_stored_after_the_acceptance_counts_within_the_window(
-    lane, spool, later, written
-):
+def test_what_was_stored_after_the_acceptance_counts_within_the_window(lane, spool, later, written):
     lane.push(b"0", ids=["t"])
     age(lane, f"5 hours -{later}")
     accepted_us = ago_us(5 * HOUR_US)
@@ -182,9 +179,7 @@ def test_an_id_that_is_stored_is_a_duplicate_whatever_the_window(db, fresh_queue
     assert payloads(lane) == [b"0"]
 
 
-def test_with_dedup_off_a_transaction_id_repeats_but_a_message_id_does_not(
-    db, fresh_queue, spool
-):
+def test_with_dedup_off_a_transaction_id_repeats_but_a_message_id_does_not(db, fresh_queue, spool):
     lane = configured(db, fresh_queue, dedup_window_seconds=0)
     first, second = record(lane, b"0", txn="t"), record(lane, b"1", txn="t")
     assert spool.replay(first) == [True]
@@ -225,9 +220,7 @@ def test_the_same_transaction_id_in_another_partition_is_another_message(db, fre
     assert spool.replay(record(one, txn="t"), record(other, txn="t")) == [True, True]
 
 
-def test_a_queue_that_was_configured_meanwhile_makes_the_whole_batch_stale(
-    db, fresh_queue, spool
-):
+def test_a_queue_that_was_configured_meanwhile_makes_the_whole_batch_stale(db, fresh_queue, spool):
     old, fine = Lane(db, fresh_queue), Lane(db, f"{fresh_queue}-2")
     configured(db, fresh_queue, lease_time=7)
     with pytest.raises(psycopg.Error) as raised:
@@ -286,10 +279,3 @@ def test_all_of_a_group_being_duplicates_leaves_the_others_stored(db, fresh_queu
     assert spool.replay(*old, start=5) == [False, False]
     assert payloads(one) == [b"0", b"1"] and payloads(other) == [b"2"]
     assert spool.marks() == {spool.file: 7}
-
-
-def test_an_item_knows_its_id_by_its_frame(lane):
-    item = record(lane, txn='a"b\x1e')
-    assert isinstance(item, ReplayItem)
-    assert item.frame.startswith(b'{"id":"' + item.message_id.encode() + b'"')
-    assert calls.array([item.unclear]) == "{False}"
