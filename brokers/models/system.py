@@ -10,7 +10,7 @@ from brokers.models.log import Queue
 
 
 class System(models.Model):
-    """A named switch or value of the whole cell (maintenance flags, checksums)."""
+    """A named switch or value of the whole cell (the operator's switches, checksums)."""
 
     key = models.TextField(primary_key=True)
     value = models.JSONField()
