@@ -7,20 +7,28 @@ start; nothing here reads the environment.
 `low` and `high` are bounds whose breach stops the start; `floor` is where a smaller
 number is silently raised to, as operators of Queen MQ expect it.
 
-Imports nothing of ours. Used by everything that can be tuned.
+Imports config_values. Used by everything that can be tuned.
 """
 
-import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+
+from brokers.config_values import (
+    directory_name,
+    encryption_key,
+    encryption_keys,
+    hosts,
+    log_levels,
+    ports,
+    setting,
+    subscription_mode,
+)
 
 INT_MAX = 2_147_483_647
 BODY_BYTES_CEILING = 1_073_741_824
-DIRECTORY_NAME_MAX = 200
 
 
 class ConfigError(Exception):
@@ -29,95 +37,6 @@ class ConfigError(Exception):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = list(problems)
-
-
-def setting(
-    *env: str,
-    default: Any,
-    low: float | None = None,
-    high: float | None = None,
-    floor: float | None = None,
-    choices: Sequence[str] = (),
-    parse: Callable[[str], Any] | None = None,
-    secret: bool = False,
-    shown: str = "",
-) -> Any:
-    """A dataclass field that knows its environment names (the first one set wins) and bounds.
-
-    `shown` is the name to print, where that is not the first.
-    """
-    metadata = {
-        "env": env,
-        "low": low,
-        "high": high,
-        "floor": floor,
-        "choices": tuple(choices),
-        "parse": parse,
-        "secret": secret,
-        "shown": shown or (env[0] if env else ""),
-    }
-    return field(default=default, metadata=metadata)
-
-
-def ports(text: str) -> tuple[int, ...]:
-    """`5432` or `5432,5433`: one port for all hosts of PG_HOST, or one for each."""
-    numbers = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and 0 < int(part) < 65536 for part in numbers):
-        raise ValueError("is not a port, or a list of ports")
-    return tuple(int(part) for part in numbers)
-
-
-LOG_LEVELS = {
-    "trace": "DEBUG",
-    "debug": "DEBUG",
-    "info": "INFO",
-    "warn": "WARNING",
-    "warning": "WARNING",
-    "error": "ERROR",
-    "off": "CRITICAL",
-}
-
-
-def log_levels(text: str) -> tuple[tuple[str, str], ...]:
-    """`info,queen::pop=debug` as (logger, level) pairs; the logger "" is the root.
-
-    `queen::pop` names the service pop, `queen` all of the broker; any other target is
-    a logger's own name.
-    """
-    levels: dict[str, str] = {}
-    for directive in filter(None, (part.strip() for part in text.split(","))):
-        target, _, level = directive.rpartition("=")
-        if level.strip().lower() not in LOG_LEVELS:
-            raise ValueError("is not a log filter such as info,queen::pop=debug")
-        name = target.strip().replace("queen::", "brokers.services.", 1).replace("::", ".")
-        levels["brokers" if name == "queen" else name] = LOG_LEVELS[level.strip().lower()]
-    return tuple(levels.items())
-
-
-def subscription_mode(text: str) -> str:
-    """`new-only` is another name of `new`."""
-    mode = text.strip().lower()
-    if mode not in ("new", "new-only", "all"):
-        raise ValueError("is neither new nor all")
-    return "all" if mode == "all" else "new"
-
-
-def hosts(text: str) -> tuple[str, ...]:
-    """`pg1,pg2`, or the directory of a Unix socket."""
-    names = tuple(part.strip() for part in text.split(","))
-    if not all(names):
-        raise ValueError("holds an empty host name")
-    return names
-
-
-def directory_name(server_id: str) -> str:
-    """A server id as the name of a directory: never another's, never a path."""
-    name = quote(server_id, safe="")
-    if not name.strip("."):
-        name = name.replace(".", "%2E")
-    if len(name) > DIRECTORY_NAME_MAX:
-        name = f"{name[:100]}-{hashlib.sha256(server_id.encode()).hexdigest()[:32]}"
-    return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -396,6 +315,16 @@ class AuthConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptionConfig:
+    """The key ring of payloads at rest: `key` seals and opens, the old ones only open."""
+
+    key: str = setting("QUEEN_ENCRYPTION_KEY", default="", parse=encryption_key, secret=True)
+    keys_old: tuple[str, ...] = setting(
+        "QUEEN_ENCRYPTION_KEYS_OLD", default=(), parse=encryption_keys, secret=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TenancyConfig:
     """Whether `x-queen-tenant` is read. Only a trusted proxy may set that header."""
 
@@ -437,6 +366,7 @@ class Config:
     sweeper: SweeperConfig = SweeperConfig()
     jobs: JobsConfig = JobsConfig()
     auth: AuthConfig = AuthConfig()
+    encryption: EncryptionConfig = EncryptionConfig()
     tenancy: TenancyConfig = TenancyConfig()
     paths: PathsConfig = PathsConfig()
     logging: LoggingConfig = LoggingConfig()
@@ -468,6 +398,7 @@ class Config:
 
 def _shown(metadata: Mapping[str, Any], value: Any) -> str:
     if metadata["secret"]:
+        value = ",".join(value) if isinstance(value, tuple) else value
         return f"<set:{len(value)} chars>" if value else "<unset>"
     if isinstance(value, bool):
         return str(value).lower()

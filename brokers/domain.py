@@ -182,7 +182,8 @@ class KvLost(NamedTuple):
 class TimerOperation:
     """Schedule (or replace) the message of a timer, or cancel it: then `delay_ms` is None.
 
-    `payload` is the JSON value, byte for byte.
+    `payload` is the JSON value, byte for byte, or, `encrypted`, the envelope of it.
+    `marked_encrypted` is what the caller says of its own payload: kept and shown.
     """
 
     queue: str
@@ -192,6 +193,7 @@ class TimerOperation:
     partition: str = DEFAULT_PARTITION
     payload: bytes = b""
     encrypted: bool = False
+    marked_encrypted: bool = False
 
 
 class TimerOutcome(NamedTuple):
@@ -207,7 +209,10 @@ class TimerOutcome(NamedTuple):
 
 
 class Timer(NamedTuple):
-    """A pending timer as it is shown; times in microseconds since 1970."""
+    """A pending timer as it is shown; times in microseconds since 1970.
+
+    `encrypted` by a broker, or by its caller as that one says.
+    """
 
     key: str
     partition: str

@@ -38,6 +38,7 @@ class Counters:
         self.acks_succeeded = 0
         self.acks_failed = 0
         self.dead_letters = 0
+        self.undecryptable = 0
         self.transactions = 0
         self.claim_calls = 0
         self.probe_calls = 0
@@ -93,6 +94,11 @@ class BrokerCollector(Collector):
             yield counter(f"queen_process_{name}", text, getattr(counters, name))
         yield counter("queen_process_transactions", "Transactions committed", counters.transactions)
         yield counter("queen_process_dead_letters", "Messages dead-lettered", counters.dead_letters)
+        yield counter(
+            "queen_undecryptable_messages",
+            "Messages delivered with an error because no key opens their payload",
+            counters.undecryptable,
+        )
         yield counter("queen_claim_calls", "Claim calls to the database", counters.claim_calls)
         yield counter("queen_probe_calls", "Probe calls to the database", counters.probe_calls)
         fired = CounterMetricFamily(

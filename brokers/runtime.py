@@ -4,7 +4,7 @@ One Broker per process and event loop. It starts at once and finds the database 
 database comes: until then it is alive and not ready. What it holds in memory may all be
 lost; PostgreSQL has what matters.
 
-Imports store, flow, metrics, message_ids. Used by api/, services/ and the commands.
+Imports store, flow, metrics, encryption, message_ids. Used by api/, services/ and the commands.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from asgiref.sync import sync_to_async
 from brokers import metrics
 from brokers.config import Config
 from brokers.domain import Spooling
+from brokers.encryption import KeyRing
 from brokers.errors import StoreError
 from brokers.flow.acks import Acks
 from brokers.flow.admission import Admission
@@ -113,6 +114,7 @@ class Broker:
         self.ready = False
         self.counters = metrics.Counters()
         self.ids = Minter()
+        self.keys = KeyRing(config.encryption.key, config.encryption.keys_old)
         self.admission = Admission()
         self.gates = Gates()
         self.tally = Tally()
@@ -153,6 +155,7 @@ class Broker:
         self.floor = Floor(self)
         self.push_combiner = PushCombiner(
             config=config.push,
+            keys=self.keys,
             directory=self.directory,
             lane=push_lanes[0],
             busy_lanes=push_lanes[1:],
@@ -186,6 +189,8 @@ class Broker:
     async def start(self) -> None:
         """Return at once; the database is found, and its schema applied, in the background."""
         self._loop = asyncio.get_running_loop()
+        if self.keys.can_seal:
+            log.info("encryption service initialized (AES-256-GCM)")
         await self._pool.open()
         await self.kv.open()
         self._collector = metrics.register(self)

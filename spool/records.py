@@ -16,7 +16,6 @@ Imports errors. Used by everything here, and by whoever spools.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from json.encoder import encode_basestring
 from struct import Struct
 from typing import NamedTuple
@@ -46,9 +45,11 @@ class Whereabouts(NamedTuple):
     partition: str
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """One accepted message on its way to the store.
+
+    A msgspec.Struct and no dataclass, because a frozen dataclass costs a microsecond more,
+    which is a fifth of what reading a record takes.
 
     `message` begins with `"id":"<uuid>"` and has no braces. `accepted_us` is microseconds
     since 1970. `unclear`: its push was sent, and nobody knows whether it was committed.
@@ -69,6 +70,9 @@ class Record:
     @property
     def whereabouts(self) -> Whereabouts:
         return Whereabouts(self.tenant, self.queue, self.partition)
+
+    def as_unclear(self) -> "Record":
+        return msgspec.structs.replace(self, unclear=True)
 
 
 class BodyHead(msgspec.Struct, frozen=True):

@@ -181,7 +181,11 @@ async def transaction(call: Call) -> Reply:
         kv=kv,
         timers=timers,
     )
-    return Reply(200, render.transaction(await transaction_service.commit(call.broker, request)))
+    try:
+        result = await transaction_service.commit(call.broker, request)
+    except RequestError as error:
+        return _refused_transaction(error)
+    return Reply(200, render.transaction(result))
 
 
 def _refused_transaction(error: RequestError) -> Reply:

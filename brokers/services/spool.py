@@ -3,7 +3,7 @@
 Stations: divert -> write (group fsync) -> answer `buffered`; later drain -> replay -> announce.
 The files are those of the package spool; what a replay does to the log is services/replay.py.
 
-Imports spool, flow/diversion, store, services/replay. Used by services/background.py, the
+Imports spool, frames, flow/diversion, store, services/replay. Used by services/background.py, the
 broker and drain commands.
 """
 
@@ -14,20 +14,21 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from brokers.config import Config
 from brokers.domain import DEFAULT_TENANT, SpoolStatus
 from brokers.errors import StoreError
 from brokers.flow.diversion import Diversion
-from brokers.services.replay import Replay
+from brokers.frames import FLAG_ENCRYPTED
+from brokers.services.replay import Replay, key_of
+from brokers.store import sealing
 from brokers.store.directory import PartitionKey
 from brokers.store.parcels import NO_KEY, Load
 from brokers.store.parcels import Path as Way
 from spool.directory import SpoolDirectory
 from spool.drain import Drain, DrainConfig
 from spool.errors import SpoolError, SpoolFull, SpoolLocked
-from spool.records import Record, Whereabouts
+from spool.records import Record
 from spool.writer import SpoolWriter
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 STATEMENT_STATES = ("40001", "40P01", "55P03", "57014")
 REFRESH_S = 1.0
 SHARED_ID_MAX = 64
+TARGET = "database"
 FLAP_S = 5.0
 FLAP_DELAY_MAX_S = 2.0
 FLAP_DELAY_MIN_S = 0.05
@@ -49,9 +51,23 @@ ADOPTED_EMPTY_S = 1.0
 Directories = tuple[SpoolDirectory, list[SpoolDirectory]]
 
 
-def key_of(where: Whereabouts) -> PartitionKey:
-    tenant = DEFAULT_TENANT if where.tenant is None else UUID(where.tenant)
-    return tenant, where.queue, where.partition
+def records_of(load: Load, *, unclear: bool) -> list[Record]:
+    """What a load is in the spool. `unclear`: its call was sent, and may have committed."""
+    tenant, queue, partition = load.gate.key
+    owner = None if tenant == DEFAULT_TENANT else str(tenant)
+    return [
+        Record(
+            queue=queue,
+            partition=partition,
+            accepted_us=accepted_us(message_id),
+            message=frame[1:],
+            tenant=owner,
+            encrypted=parcel.sealed is not None and bool(parcel.sealed[no] & FLAG_ENCRYPTED),
+            unclear=unclear,
+        )
+        for parcel in load.parcels
+        for no, (message_id, frame) in enumerate(zip(parcel.ids, parcel.frames, strict=True))
+    ]
 
 
 def open_directories(config: Config, *, shared_id: bool = False) -> Directories:
@@ -61,7 +77,11 @@ def open_directories(config: Config, *, shared_id: bool = False) -> Directories:
     `shared_id`: other processes may have our server id; each takes a directory of its own.
     """
     own = _open_own(config, tries=SHARED_ID_MAX if shared_id else 1)
-    return own, [] if config.file_buffer.directory else adopt(config.spool_root, own)
+    target = _target(config)
+    if _target_of(own.path) not in (None, target):
+        log.warning("%s was filled for another database, and is drained into this one", own.path)
+    (own.path / TARGET).write_text(target)
+    return own, [] if config.file_buffer.directory else adopt(config.spool_root, own, target)
 
 
 def _open_own(config: Config, *, tries: int) -> SpoolDirectory:
@@ -74,13 +94,22 @@ def _open_own(config: Config, *, tries: int) -> SpoolDirectory:
     return SpoolDirectory.open(path, fsync=config.file_buffer.fsync)
 
 
-def accepted_us(message_id: str) -> int:
-    """When a message was accepted: its id tells, to the millisecond."""
-    return int(message_id[:8] + message_id[9:13], 16) * 1000
+def _target(config: Config) -> str:
+    """The database that messages are accepted for, as this broker is told to find it."""
+    postgres = config.postgres
+    ports = ",".join(str(port) for port in postgres.ports)
+    return f"{','.join(postgres.hosts)} {ports} {postgres.database}\n"
 
 
-def adopt(root: Path, own: SpoolDirectory) -> list[SpoolDirectory]:
-    """Directories beside ours that nobody uses and that hold something."""
+def _target_of(path: Path) -> str | None:
+    try:
+        return (path / TARGET).read_text()
+    except OSError:
+        return None
+
+
+def adopt(root: Path, own: SpoolDirectory, target: str) -> list[SpoolDirectory]:
+    """Directories beside ours that nobody uses and that hold something for our database."""
     adopted = []
     for path in sorted(root.iterdir()):
         if path == own.path or not path.is_dir():
@@ -92,12 +121,20 @@ def adopt(root: Path, own: SpoolDirectory) -> list[SpoolDirectory]:
         except SpoolError as error:
             log.warning("%s is left alone: %s", path, error)
             continue
-        if directory.finished():
+        if not directory.finished():
+            directory.close()
+        elif _target_of(path) not in (None, target):
+            log.warning("%s holds messages for another database: left alone", path)
+            directory.close()
+        else:
             log.info("draining %s, left behind by another broker of this host", path)
             adopted.append(directory)
-        else:
-            directory.close()
     return adopted
+
+
+def accepted_us(message_id: str) -> int:
+    """When a message was accepted: its id tells, to the millisecond."""
+    return int(message_id[:8] + message_id[9:13], 16) * 1000
 
 
 class Spooling:
@@ -172,14 +209,12 @@ class Spooling:
         """Settle every load: `buffered` once it is on disk, else `failed`."""
         assert self._writer is not None
         unclear = error is not None and error.outcome_unknown
+        loads = await self._seal(loads)
         written: list[tuple[Load, list[Record]]] = []
         for load in loads:
-            records = self._records(load, unclear=unclear)
-            if records is None:
-                load.fail(NO_KEY)
-            else:
-                written.append((load, records))
-                self.diversion.entered(load.gate.key, len(records))
+            records = records_of(load, unclear=unclear)
+            written.append((load, records))
+            self.diversion.entered(load.gate.key, len(records))
         if not written:
             return
         self._say_buffering(error)
@@ -214,22 +249,23 @@ class Spooling:
             reason = "the spool is full" if isinstance(trouble, SpoolFull) else "the spool failed"
             load.fail(f"neither stored nor spooled, {reason}: {trouble}")
 
-    def _records(self, load: Load, *, unclear: bool) -> list[Record] | None:
-        """None: it must be encrypted, and there is no key."""
-        tenant, queue, partition = load.gate.key
-        owner = None if tenant == DEFAULT_TENANT else str(tenant)
-        return [
-            Record(
-                queue=queue,
-                partition=partition,
-                accepted_us=accepted_us(message_id),
-                message=frame[1:],
-                tenant=owner,
-                unclear=unclear,
-            )
-            for parcel in load.parcels
-            for message_id, frame in zip(parcel.ids, parcel.frames, strict=True)
-        ]
+    async def _seal(self, loads: Sequence[Load]) -> list[Load]:
+        """Nothing lies plain on the disk whose queue encrypts, or may; without a key those
+        fail that are known to.
+        """
+        keys, partitions = self._broker.keys, self._broker.directory.partitions
+        rows = [(load, partitions.get(load.gate.key)) for load in loads]
+        secret = [load for load, row in rows if row is None or row.encryption_enabled]
+        if keys.can_seal:
+            await sealing.seal_bounded(keys, [one for load in secret for one in load.parcels])
+            return list(loads)
+        allowed = []
+        for load, row in rows:
+            if row is None or not row.encryption_enabled or sealing.is_sealed(load.parcels):
+                allowed.append(load)
+            else:
+                load.fail(NO_KEY)
+        return allowed
 
     # What the runtime tells.
 

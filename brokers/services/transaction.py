@@ -3,6 +3,7 @@
 Imports domain, frames, store, flow/acks, services/kv, push and timers. Called by api/hot.py.
 """
 
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -23,10 +24,10 @@ from brokers.flow.acks import ERRORS, ack_item, uuid_text
 from brokers.services import kv as kv_service
 from brokers.services import timers as timer_service
 from brokers.services.push import make_parcel
-from brokers.store import calls, kv_calls, timer_calls
+from brokers.store import calls, kv_calls, sealing, timer_calls
 from brokers.store.calls import CommitRow, PartitionRow, PushGroup
-from brokers.store.parcels import NO_KEY
 from brokers.store.kv_calls import KvRow
+from brokers.store.parcels import NO_KEY, Parcel
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -56,6 +57,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
         refused = await plan.resolve()
         if refused is not None:
             return _failure(transaction_id, "db_error", refused)
+        timers = await timer_service.sealed(broker, request.tenant, request.timers)
         try:
             async with broker.admission.slot("push"):
                 rows = await calls.transaction_commit(
@@ -67,13 +69,13 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
                     mentions_lease=request.mentions_lease,
                     wait_ms=broker.config.push.busy_ms,
                     **plan.riders(),
-                    timers=timer_calls.apply_columns(
-                        request.tenant, request.timers, request.producer_sub
-                    ),
+                    timers=timer_calls.apply_columns(request.tenant, timers, request.producer_sub),
                 )
         except Permanent as error:
             if error.sqlstate == STALE:
                 plan.forget()
+                continue
+            if timer_service.learned(broker, request.tenant, request.timers, error):
                 continue
             return _refusal(transaction_id, plan, error)
         except StoreError as error:
@@ -122,34 +124,40 @@ class Plan:
         return await spool.clear([(tenant, *place) for place in self._places], SPOOL_WAIT_S)
 
     async def resolve(self) -> str | None:
-        """Give every group its ids; a text when a queue refuses to be pushed to."""
+        """Give every group its ids, and seal what goes to a queue that encrypts; a text when a
+        queue refuses to be pushed to."""
         if not self._places:
             return None
-        broker, tenant = self._broker, self._request.tenant
+        broker, tenant, keys = self._broker, self._request.tenant, self._broker.keys
         places = list(self._places)
         known = [broker.directory.partitions.get((tenant, *place)) for place in places]
-        if any(row is None or row.encryption_enabled for row in known):
+        # Without a key a queue refuses: that is not said by an old flag.
+        if any(row is None or (row.encryption_enabled and not keys.can_seal) for row in known):
             known = list(await calls.partition_ensure(broker.store.fetch, tenant, places))
             for place, row in zip(places, known, strict=True):
                 if row is None:
                     return QUEUE_CHANGING
                 broker.directory.partitions.put((tenant, *place), row)
         self._rows = [row for row in known if row is not None]
-        if any(row.encryption_enabled for row in self._rows):
+        secret = [row.encryption_enabled for row in self._rows]
+        if any(secret) and not keys.can_seal:
             return NO_KEY
+        parcels = [self._parcel(nos) for nos in self._places.values()]
+        await sealing.seal_bounded(keys, list(compress(parcels, secret)))
         self.groups = [
-            self._group(row, nos)
-            for row, nos in zip(self._rows, self._places.values(), strict=True)
+            self._group(row, parcel) for row, parcel in zip(self._rows, parcels, strict=True)
         ]
         return None
 
-    def _group(self, row: PartitionRow, nos: list[int]) -> PushGroup:
+    def _parcel(self, nos: list[int]) -> Parcel:
         items = [self._request.operations[no] for no in nos]
-        parcel = make_parcel(
+        return make_parcel(
             [item for item in items if isinstance(item, PushItem)],
             [self._ids[no] for no in nos],
             self._request.producer_sub,
         )
+
+    def _group(self, row: PartitionRow, parcel: Parcel) -> PushGroup:
         joined, ends = frames.join(parcel.frames)
         return PushGroup(
             partition_id=row.id,
@@ -158,7 +166,7 @@ class Plan:
             frames=joined,
             ends=ends,
             transactions=frames.TEXT_SEPARATOR.join(parcel.literals),
-            flags=None,
+            flags=sealing.flags([parcel]),
             first_id=parcel.ids[0],
             last_id=parcel.ids[-1],
         )

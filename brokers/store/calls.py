@@ -41,7 +41,7 @@ MESSAGE_PUSH = """
 SELECT group_no, verdict, duplicate_positions, duplicate_ids::text[]
   FROM queen_message_push_v1(
        %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::text[],
-       %b::bytea[], %s::uuid[], %s::uuid[], %s::integer)
+       %b::bytea[], %s::uuid[], %s::uuid[], %s::integer, true, NULL)
 """
 GROUP_REGISTER = """
 SELECT created, conflation
@@ -86,7 +86,7 @@ SELECT kind, no, outcome, duplicate_positions, duplicate_ids::text[], lease_rele
        %s::uuid[], %s::smallint[], %b::text[], %b::text[], %b::bytea[], %s::bigint[],
        %s::bigint[], %s::numeric[], %s::numeric[], %s::numeric[], %s::boolean[], %s::bigint,
        %s::uuid, %b::text[], %b::text[], %b::text[], %s::bigint[], %b::text[], %b::bytea[],
-       %s::boolean[], %s::text)
+       %s::boolean[], %s::boolean[], %s::text)
 """
 NO_KV = (None,) * 11
 

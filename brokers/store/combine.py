@@ -13,7 +13,7 @@ A partition whose row is held by somebody else (`busy`) keeps its gate and goes 
 one of two more connections, so that it holds up nobody. `stale` ids are reloaded and
 repeated. A permanent error splits the call until only the guilty item fails.
 
-Imports parcels, calls, directory, pool. Used by services/ and runtime.py.
+Imports encryption, parcels, sealing, calls, directory, pool. Used by services/ and runtime.py.
 """
 
 import asyncio
@@ -25,8 +25,9 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from brokers.config import PushConfig
+from brokers.encryption import KeyRing
 from brokers.errors import Permanent, StoreError
-from brokers.store import calls
+from brokers.store import calls, sealing
 from brokers.store.directory import Directory, PartitionKey
 from brokers.store.parcels import (
     NO_KEY,
@@ -91,6 +92,7 @@ class PushCombiner:
         self,
         *,
         config: PushConfig,
+        keys: KeyRing,
         directory: Directory,
         lane: Lane,
         busy_lanes: Sequence[Lane],
@@ -99,6 +101,7 @@ class PushCombiner:
         aside: Aside | None = None,
     ) -> None:
         self._config = config
+        self._keys = keys
         self._directory = directory
         self._lane = lane
         self._lanes = [lane, *busy_lanes]
@@ -240,7 +243,7 @@ class PushCombiner:
             loads = await self._resolve(loads, lane)
             if not loads:
                 return
-            groups = [load.group() for load in loads]
+            groups = [load.group(self._keys) for load in loads]
             verdicts = await calls.message_push(lane.fetch, groups, wait_ms=wait_ms)
         except Permanent as error:
             await self._split(loads, lane, error, wait_ms=wait_ms)
@@ -282,16 +285,21 @@ class PushCombiner:
                 load.row = row
                 if row is not None:
                     self._directory.partitions.put(load.gate.key, row)
-        allowed = []
+        allowed, secret = [], []
         for load in loads:
             if load.row is None:
                 self._repeat(load)
-            elif load.row.encryption_enabled:
+            elif not load.row.encryption_enabled or sealing.is_sealed(load.parcels):
+                allowed.append(load)
+            elif self._keys.can_seal:
+                allowed.append(load)
+                secret += load.parcels
+            else:
                 # The flag may be an old one: have it looked at again next time.
                 self._directory.partitions.forget(load.gate.key)
                 self._finish([load], lambda one: one.fail(NO_KEY))
-            else:
-                allowed.append(load)
+        if secret:
+            await sealing.seal_bounded(self._keys, secret)
         return allowed
 
     async def _split(
@@ -338,7 +346,7 @@ class PushCombiner:
         [parcel] = part.parcels
         try:
             [verdict] = await calls.message_push(
-                lane.fetch, [part.group()], wait_ms=wait_ms or self._config.busy_ms
+                lane.fetch, [part.group(self._keys)], wait_ms=wait_ms or self._config.busy_ms
             )
         except Permanent as error:
             if len(pieces) == 1:

@@ -3,7 +3,8 @@
 A parcel is what one request pushes to one partition. Parcels wait at the partition's gate;
 those that go together in one call are a load.
 
-Imports frames, errors, calls, directory. Used by combine.py, services/push.py and spool.py.
+Imports frames, encryption, errors, calls, sealing, directory. Used by combine.py and
+services/{push,spool}.py.
 """
 
 import asyncio
@@ -12,7 +13,9 @@ from collections.abc import Callable
 from enum import Enum
 
 from brokers import frames
+from brokers.encryption import KeyRing
 from brokers.errors import NoConnection, StatementCancelled, StoreError
+from brokers.store import sealing
 from brokers.store.calls import PartitionRow, PushGroup, PushVerdict
 from brokers.store.directory import PartitionKey
 
@@ -33,14 +36,24 @@ class Path(Enum):
 
 
 class Parcel:
-    """What one request pushes to one partition, in order. `outcomes` fills up as it is stored."""
+    """What one request pushes to one partition, in order. `outcomes` fills up as it is stored.
 
-    __slots__ = ("frames", "ids", "literals", "outcomes", "size_bytes", "waiter")
+    `sealed` are the flags of the messages, where some are encrypted already: see sealing.py.
+    """
 
-    def __init__(self, ids: list[str], literals: list[str], frames_: list[bytes]) -> None:
+    __slots__ = ("frames", "ids", "literals", "outcomes", "sealed", "size_bytes", "waiter")
+
+    def __init__(
+        self,
+        ids: list[str],
+        literals: list[str],
+        frames_: list[bytes],
+        sealed: bytes | None = None,
+    ) -> None:
         self.ids = ids
         self.literals = literals
         self.frames = frames_
+        self.sealed = sealed
         self.size_bytes = sum(map(len, frames_))
         # One an item; None while it is not settled.
         self.outcomes: list[Outcome] | None = None
@@ -93,8 +106,12 @@ class Load:
         self.row: PartitionRow | None = None
         self.done = False
 
-    def group(self) -> PushGroup:
+    def group(self, keys: KeyRing) -> PushGroup:
+        """What the procedure takes. Nothing plain goes to a queue that encrypts, whatever
+        was or was not done before: what is not sealed yet is sealed here."""
         assert self.row is not None
+        if self.row.encryption_enabled and not sealing.is_sealed(self.parcels):
+            sealing.seal(keys, self.parcels)
         if len(self.parcels) == 1:
             [parcel] = self.parcels
             all_frames, literals, ids = parcel.frames, parcel.literals, parcel.ids
@@ -110,7 +127,7 @@ class Load:
             frames=joined,
             ends=ends,
             transactions=frames.TEXT_SEPARATOR.join(literals),
-            flags=None,
+            flags=sealing.flags(self.parcels),
             first_id=ids[0],
             last_id=ids[-1],
         )
@@ -165,6 +182,7 @@ def parcel_of(pieces: list[Piece]) -> Parcel:
         [piece.parcel.ids[piece.position] for piece in pieces],
         [piece.parcel.literals[piece.position] for piece in pieces],
         [piece.parcel.frames[piece.position] for piece in pieces],
+        sealing.flags_of([(piece.parcel, piece.position) for piece in pieces]),
     )
 
 

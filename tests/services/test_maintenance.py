@@ -1,17 +1,16 @@
 """What changes inside a broker when a maintenance switch is thrown.
 
 Method: real brokers in this process, on a database of their own, whose floor is a minute
-away: a pop that answers was woken by what is under test. The spool is a stand-in, because
-only its bell is judged.
+away: a pop that answers was woken by what is under test.
 """
 
 import asyncio
 
 import pytest
 
-from brokers.domain import DEFAULT_TENANT, SpoolStatus
+from brokers.domain import DEFAULT_TENANT
 from brokers.flow.switches import POP_MAINTENANCE, PUSH_MAINTENANCE
-from brokers.services import maintenance, notify
+from brokers.services import notify
 from brokers.services import pop as pop_service
 from tests.services.in_process import NO_FLOOR, Client, held, running, until, until_waiting, within
 
@@ -27,17 +26,6 @@ async def alone_database(fresh_database):
 async def alone(alone_database):
     async with running(alone_database, **NO_FLOOR) as client:
         yield client
-
-
-class Spool:
-    def __init__(self) -> None:
-        self.woken = 0
-
-    def status(self) -> SpoolStatus:
-        return SpoolStatus(pending=7, healthy=False)
-
-    def wake(self) -> None:
-        self.woken += 1
 
 
 async def throw(client: Client, name: str, enabled: bool) -> None:
@@ -96,28 +84,6 @@ async def test_what_came_in_pop_maintenance_is_found_when_it_is_over(alone, fres
     assert await alone.payloads(fresh_queue, wait=True) == []
     await throw(alone, POP_MAINTENANCE, False)
     assert await alone.payloads(fresh_queue) == [1]
-
-
-async def test_the_spool_is_woken_when_push_maintenance_ends_and_only_then(alone):
-    spool = alone.broker.spool = Spool()
-    await throw(alone, PUSH_MAINTENANCE, True)
-    await throw(alone, POP_MAINTENANCE, True)
-    await throw(alone, POP_MAINTENANCE, False)
-    assert spool.woken == 0
-    await throw(alone, PUSH_MAINTENANCE, False)
-    await throw(alone, PUSH_MAINTENANCE, False)
-    assert spool.woken == 1
-    assert maintenance.spool_status(alone.broker).pending == 7
-
-
-async def test_the_spool_is_woken_by_an_end_of_maintenance_that_was_told_elsewhere(
-    alone, alone_database
-):
-    await throw(alone, PUSH_MAINTENANCE, True)
-    spool = alone.broker.spool = Spool()
-    async with running(alone_database, **NO_FLOOR) as there:
-        await throw(there, PUSH_MAINTENANCE, False)
-        await until(lambda: spool.woken == 1)
 
 
 async def test_a_listener_hears_of_every_switch_that_changed(alone):

@@ -5,7 +5,7 @@ import pytest
 
 from tests import harness
 
-CLEAR = "SELECT queen_txn_slot_clear_v1(900, 1000)"
+CLEAR = "SELECT queen_txn_slot_clear_v1(900, 1000, 0)"
 PERIOD = "SELECT floor(extract(epoch FROM clock_timestamp()) / 3600)::bigint"
 
 
