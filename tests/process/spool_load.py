@@ -99,6 +99,17 @@ class Broker:
                 raise Failed(f"{path} was not 200 within {START_S:.0f} s")
             time.sleep(0.02)
 
+    def until_storing(self) -> None:
+        """Until pushes go into the database again."""
+        deadline = time.monotonic() + START_S
+        item = {"queue": "probe", "payload": None}
+        while (told := self.line.ask("POST", "/api/v1/push", {"items": [item]})) is None or (
+            told[1][0]["status"] != "queued"
+        ):
+            if time.monotonic() > deadline:
+                raise Failed(f"pushes are not stored within {START_S:.0f} s: {told}")
+            time.sleep(0.02)
+
     def answers(self, path: str) -> bool:
         answer = self.line.ask("GET", path)
         return answer is not None and answer[0] == 200
@@ -396,7 +407,7 @@ def scene(directory: Path, **environment: str) -> Iterator[tuple[KillablePostgre
     broker = Broker(directory, postgres, **environment)
     try:
         broker.start()
-        broker.until("/readyz")
+        broker.until_storing()
         yield postgres, broker
     finally:
         broker.kill()

@@ -27,10 +27,12 @@ import argparse
 import contextlib
 import itertools
 import random
+import shutil
 import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,10 +71,14 @@ def outage(asked: argparse.Namespace, directory: Path, judge: Judge) -> None:
         producers=asked.producers,
         partitions=asked.partitions,
     )
-    others = Load(queue="others", rate=asked.other_rate, batch=10, producers=2, partitions=20)
+    # Partitions of their own each time: none of them was ever in the spool.
+    before, during = (
+        Load(queue=f"others-{when}", rate=asked.other_rate, batch=10, producers=2, partitions=20)
+        for when in ("before", "during")
+    )
     with scene(directory) as (postgres, broker):
         with Crew(load, directory, broker.port) as crew:
-            before = other_rate(others, directory, broker, "before", asked.before)
+            usual = steady_rate(before, directory, broker, asked.before)
             say("PostgreSQL is killed")
             down = time.monotonic()
             postgres.kill()
@@ -83,7 +89,7 @@ def outage(asked: argparse.Namespace, directory: Path, judge: Judge) -> None:
             postgres.start()
             back = time.monotonic()
             broker.until("/readyz")
-            with Crew(others, directory, broker.port, name="during") as other_crew:
+            with Crew(during, directory, broker.port) as other_crew:
                 began = time.monotonic()
                 broker.until_drained(asked.patience)
                 drained = time.monotonic()
@@ -97,25 +103,25 @@ def outage(asked: argparse.Namespace, directory: Path, judge: Judge) -> None:
         away_rate = clerk.count("buffered", down + 1, back) / max(down_for - 1, 0.001)
         print(f"  buffered while away: {away_rate:.0f} messages/s", flush=True)
         judge.limit("return to an empty spool, s", drained - back, high=asked.drained_s_max)
-        during = Clerk(directory, others, "during").count("queued", began, drained)
-        share = during / (drained - began) / before
+        stored = Clerk(directory, during).count("queued", began, drained)
+        share = stored / (drained - began) / usual
         judge.limit("share of their rate kept by others", share, low=asked.others_share_min)
-        for one in (load, others):
+        for one in (load, before, during):
             judge.queue(one, directory, read_log(broker.port, one.queue), http_only=True)
         nothing_set_aside(broker, judge)
 
 
-def other_rate(others: Load, directory: Path, broker: Broker, name: str, seconds: float) -> float:
-    """Messages a second that the others get stored while nothing is wrong."""
-    with Crew(others, directory, broker.port, name=name) as crew:
+def steady_rate(load: Load, directory: Path, broker: Broker, seconds: float) -> float:
+    """Messages a second that get stored while nothing is wrong."""
+    with Crew(load, directory, broker.port) as crew:
         # Processes start first.
         time.sleep(1.0)
         began = time.monotonic()
         time.sleep(seconds)
         ended = time.monotonic()
         crew.stop()
-    stored = Clerk(directory, others, name).count("queued", began, ended)
-    say(f"others before: {stored / (ended - began):.0f} messages/s")
+    stored = Clerk(directory, load).count("queued", began, ended)
+    say(f"{load.queue}: {stored / (ended - began):.0f} messages/s")
     return max(stored / (ended - began), 0.001)
 
 
@@ -216,11 +222,14 @@ def kills(asked: argparse.Namespace, directory: Path, judge: Judge) -> None:
         with contextlib.ExitStack() as working:
             crews = [working.enter_context(Crew(load, directory, broker.port)) for load in loads]
             shot = 0
+            met: Counter[str] = Counter()
             for number in itertools.count():
                 if shot >= asked.kills:
                     break
                 some = min(asked.kills_a_round, asked.kills - shot)
-                shoot_round(asked, dice, postgres, broker, some, by_maintenance=number % 3 == 2)
+                met += shoot_round(
+                    asked, dice, postgres, broker, some, by_maintenance=number % 3 == 2
+                )
                 shot += some
                 say(f"{shot} kills, {broker.pending()} pending")
                 if number % 4 == 3:
@@ -230,6 +239,7 @@ def kills(asked: argparse.Namespace, directory: Path, judge: Judge) -> None:
             for crew in crews:
                 crew.stop()
         broker.until_drained(asked.patience)
+        print(f"  kills met the spool {dict(met)}", flush=True)
         for load in loads:
             judge.queue(load, directory, read_log(broker.port, load.queue), http_only=False)
         nothing_set_aside(broker, judge)
@@ -240,39 +250,50 @@ def shoot_round(
     dice: random.Random,
     postgres: KillablePostgres,
     broker: Broker,
-    kills_left: int,
+    some: int,
     *,
     by_maintenance: bool,
-) -> None:
+) -> Counter[str]:
     """Spool, by an outage or by push maintenance, then drain; the kills are spread over both.
 
-    A kill comes at any moment after the start, sometimes before the broker listens.
+    Returns in which state the kills found the spool.
     """
     if by_maintenance:
         broker.maintenance(True)
     else:
         postgres.kill()
-    spooling_kills = (kills_left + 1) // 2
+    met: Counter[str] = Counter()
+    spooling_kills = (some + 1) // 2
     for _ in range(spooling_kills):
-        shoot(asked, dice, broker, "/livez")
-    time.sleep(dice.uniform(0.0, asked.kill_window))
+        shoot(dice, broker, "/livez", asked.kill_window)
+        met["filling"] += 1
+    # Something to drain, for more than one kill.
+    broker.until("/livez")
+    time.sleep(2 * asked.kill_window)
     if by_maintenance:
         broker.maintenance(False)
     else:
         postgres.start()
-    for _ in range(kills_left - spooling_kills):
-        shoot(asked, dice, broker, "/readyz")
+    for _ in range(some - spooling_kills):
+        full = shoot(dice, broker, "/readyz", asked.kill_window / 2)
+        met["draining" if full else "empty"] += 1
     broker.until("/readyz")
+    return met
 
 
-def shoot(asked: argparse.Namespace, dice: random.Random, broker: Broker, awaited: str) -> None:
+def shoot(dice: random.Random, broker: Broker, awaited: str, window_s: float) -> bool:
+    """A kill at any moment after the start, sometimes before the broker listens.
+
+    Returns whether there was something in the spool.
+    """
     if dice.random() < 0.8:
         broker.until(awaited)
-    time.sleep(dice.uniform(0.0, asked.kill_window))
+    time.sleep(dice.uniform(0.0, window_s))
     broker.kill()
+    spool = broker.directory / "broker" / "spool"
+    left = [path for path in spool.glob("*/*") if path.suffix in (".buf", ".tmp")]
     broker.start()
-    if dice.random() < 0.8:
-        broker.until("/livez")
+    return bool(left)
 
 
 # --- the order over a restart --------------------------------------------------------------------
@@ -328,22 +349,22 @@ SCENARIOS: dict[str, Scenario] = {
 def play(name: str, asked: argparse.Namespace) -> bool:
     print(f"--- {name}", flush=True)
     judge = Judge()
-    with contextlib.ExitStack() as stack:
-        if asked.directory is None:
-            made = tempfile.mkdtemp(prefix="spool-", dir="/tmp")
-            directory = Path(made)
-        else:
-            directory = asked.directory / name
-            directory.mkdir(parents=True)
-        # PostgreSQL may run under another account, which has to pass through.
-        directory.chmod(0o711)
-        print(f"  witnesses and the broker's log: {directory}", flush=True)
-        try:
-            SCENARIOS[name](asked, directory, judge)
-        except Failed as failed:
-            judge.blame("run", str(failed))
-        stack.close()
-    return judge.verdict()
+    if asked.directory is None:
+        directory = Path(tempfile.mkdtemp(prefix="spool-", dir="/tmp"))
+    else:
+        directory = asked.directory / name
+        directory.mkdir(parents=True)
+    # PostgreSQL may run under another account, which has to pass through.
+    directory.chmod(0o711)
+    print(f"  witnesses and the broker's log: {directory}", flush=True)
+    try:
+        SCENARIOS[name](asked, directory, judge)
+    except Failed as failed:
+        judge.blame("run", str(failed))
+    passed = judge.verdict()
+    if passed and asked.directory is None:
+        shutil.rmtree(directory)
+    return passed
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -372,7 +393,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--queues", type=int, default=4, help="kills: half without deduplication")
     parser.add_argument("--patience", type=float, default=300, help="seconds to wait for a drain")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--directory", type=Path, help="else a temporary one, which is kept")
+    parser.add_argument("--directory", type=Path, help="else a temporary one, kept if it fails")
     parser.add_argument("--drained-s-max", type=float, default=60)
     parser.add_argument("--others-share-min", type=float, default=0.8)
     parser.add_argument("--queued-s-max", type=float, default=5)
