@@ -185,7 +185,7 @@ class Spooling:
         self._failed = 0
         self._buffering = False
         self._back_at = 0.0
-        self._flap_s = FLAP_DELAY_MIN_S
+        self._flap_s = 0.0
         self._coming_back: asyncio.TimerHandle | None = None
 
     # What the combiner asks.
@@ -199,9 +199,9 @@ class Spooling:
             return
         if time.monotonic() - self._back_at < FLAP_S:
             # It answers when it is looked at, and fails when it is used.
-            self._flap_s = min(self._flap_s * 2, FLAP_DELAY_MAX_S)
+            self._flap_s = min(max(self._flap_s * 2, FLAP_DELAY_MIN_S), FLAP_DELAY_MAX_S)
         else:
-            self._flap_s = FLAP_DELAY_MIN_S
+            self._flap_s = 0.0
         self._store_up(False)
         self._broker.look_at_database()
 
@@ -272,6 +272,8 @@ class Spooling:
     def database(self, *, up: bool) -> None:
         if not up:
             self._store_up(False)
+        elif not self.diversion.store_up and self._flap_s == 0:
+            self._store_up(True)
         elif not self.diversion.store_up and self._coming_back is None:
             loop = asyncio.get_running_loop()
             self._coming_back = loop.call_later(self._flap_s, self._store_up, True)
