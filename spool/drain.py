@@ -290,23 +290,22 @@ class Drain:
 
     async def _split(self, head: Head, batch: Batch, cycle: DrainCycle) -> None:
         """A batch that failed: its halves in order, theirs, until the guilty stand alone."""
-        failed = [batch]
-        while failed:
-            start, records = failed.pop()
-            if len(records) == 1:
-                await self._set_aside(head, Batch(start, records), cycle)
-                continue
-            middle = len(records) // 2
-            halves = [Batch(start, records[:middle]), Batch(start + middle, records[middle:])]
+        untried = await self._narrow(head, batch, cycle)
+        while untried:
+            part = untried.pop()
             try:
-                await self._store_batch(head, halves[0], cycle)
+                await self._store_batch(head, part, cycle)
             except ReplayPermanent:
-                failed += [halves[1], halves[0]]
-                continue
-            try:
-                await self._store_batch(head, halves[1], cycle)
-            except ReplayPermanent:
-                failed.append(halves[1])
+                untried += await self._narrow(head, part, cycle)
+
+    async def _narrow(self, head: Head, failed: Batch, cycle: DrainCycle) -> list[Batch]:
+        """Its halves, the first one last; of a single record nothing is left to try."""
+        start, records = failed
+        if len(records) == 1:
+            await self._set_aside(head, failed, cycle)
+            return []
+        middle = len(records) // 2
+        return [Batch(start + middle, records[middle:]), Batch(start, records[:middle])]
 
     async def _store_batch(self, head: Head, batch: Batch, cycle: DrainCycle) -> None:
         oldest_us = min(record.accepted_us for record in batch.records)
@@ -372,12 +371,12 @@ class Drain:
             except OSError as error:
                 if not self._config.delete_unmovable:
                     raise Unmovable(f"damage cannot be set aside: {error}") from error
-                log.error("spool: %d damaged pieces of %s are lost: %s", pieces, name, error)
+                log.error("spool: damage of %s cannot be set aside: %s", name, error)
             if name not in self._damage_counted:
                 self._damage_counted.add(name)
                 cycle.damaged += pieces
                 self.pieces_damaged += pieces
-                log.error("spool: %d damaged pieces of %s are set aside", pieces, name)
+                log.error("spool: %d pieces of %s are no records", pieces, name)
         try:
             await asyncio.to_thread(directory.remove, name)
         except OSError as error:

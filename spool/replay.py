@@ -68,8 +68,8 @@ class Replay:
 async def classified(call: Awaitable[Answer], *known: type[Exception]) -> Answer:
     try:
         return await call
-    except (ReplayTransient, *known):
-        raise
     except Exception as error:
+        if isinstance(error, (ReplayTransient, *known)):
+            raise
         log.warning("spool: a failure that nobody has classified", exc_info=error)
         raise ReplayTransient(f"{type(error).__name__}: {error}") from error

@@ -72,7 +72,7 @@ async def stored(client: Client, queue: str) -> list:
 
 
 async def emptied(client: Client) -> None:
-    await until(lambda: client.broker.spool.diversion.pending == 0, timeout_s=30)
+    await until(lambda: not client.broker.spool.diversion.buffering, timeout_s=30)
 
 
 async def status(client: Client, queue: str, *payloads, **options) -> list[str]:
