@@ -214,6 +214,20 @@ def test_passing_over_keeps_what_is_known_of_the_oldest_record(db, lane, spool):
     assert row == (oldest_us, "server-1")
 
 
+def test_a_mark_that_does_not_move_can_say_that_its_spool_is_alive(db, lane, spool):
+    """A paused drain holds the transaction slots so, before its first record and after."""
+    for start in (0, 1):
+        spool.pass_over(0, start=start, oldest_us=ago_us(3_600_000_000))
+        [[held_s]] = db.execute(
+            "SELECT extract(epoch FROM clock_timestamp() - oldest_accepted_at)::integer"
+            " FROM queen_spool WHERE spool_id = %s AND done = %s",
+            [spool.id, start],
+        ).fetchall()
+        assert 3600 <= held_s < 3660
+        assert spool.replay(record(lane), start=start) == [True]
+    assert spool.marks() == {spool.file: 2}
+
+
 def test_a_file_that_is_skipped_keeps_its_mark_while_later_files_go_on(db, lane, spool):
     later = Spool(db, spool.id, file="0000000000002-00000002.buf")
     spool.replay(record(lane, b"0"))
