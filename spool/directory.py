@@ -134,6 +134,11 @@ class SpoolDirectory:
         with self._guard:
             return list(self._order)
 
+    def head(self) -> str | None:
+        """The oldest file by the name that it has, or will have, when it is finished."""
+        with self._guard:
+            return self._order[0] if self._order else next(iter(self._unfinished), None)
+
     def path_of(self, name: str) -> Path:
         return self.path / name
 

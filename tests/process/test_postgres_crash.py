@@ -62,8 +62,13 @@ class Persistent(WireClient):
         return self.until_served(lambda: super(Persistent, self).post(path, body, **arguments))
 
     def settle(self) -> None:
-        """Wait until what was buffered is in the log."""
-        eventually(lambda: self.get("/api/v1/status/buffers").json()["pending"] == 0, 30)
+        """Wait until what was buffered is in the log, and pushes go there directly again."""
+
+        def settled() -> bool:
+            buffers = self.get("/api/v1/status/buffers").json()
+            return buffers["pending"] == 0 and buffers["dbHealthy"]
+
+        eventually(settled, 30)
 
     @staticmethod
     def until_served(ask: Callable[[], httpx.Response]) -> httpx.Response:
@@ -79,7 +84,9 @@ class Persistent(WireClient):
 @pytest.fixture
 def wire(broker: BrokerProcess) -> Iterator[WireClient]:
     with httpx.Client(base_url=broker.url, timeout=30) as client:
-        yield Persistent(client)
+        wire = Persistent(client)
+        wire.settle()
+        yield wire
 
 
 @pytest.fixture
@@ -205,7 +212,7 @@ def test_what_was_acked_or_popped_with_auto_ack_is_not_delivered_again(
 def test_no_request_meets_a_connection_that_died_with_the_database(
     server: KillablePostgres,
     broker: BrokerProcess,
-    wire: WireClient,
+    wire: Persistent,
     fresh_queue: str,
     eventually: Any,
 ):
@@ -217,6 +224,7 @@ def test_no_request_meets_a_connection_that_died_with_the_database(
     eventually(lambda: not broker.is_ready())
     server.start()
     eventually(broker.is_ready)
+    wire.settle()
 
     impatient = WireClient(wire.http)
     popped = [impatient.payloads(fresh_queue, batch=1, autoAck=True) for _ in range(30)]
