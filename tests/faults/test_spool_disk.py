@@ -13,7 +13,6 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -98,9 +97,10 @@ def on_disk(path: Path) -> list[Record]:
     return found
 
 
-def write_for_ever(file: FileIO) -> None:
-    while True:
-        file.write(b"x" * 1000)
+def write_for_ever(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 1000)
 
 
 def touch_for_ever(path: Path) -> None:
@@ -206,9 +206,8 @@ async def test_a_spool_opens_on_a_full_disk_and_makes_room(disk: Disk):
         writer = SpoolWriter(directory, events_per_file=50)
         accepted, _ = await fill(writer)
         await within(writer.close())
-    with (disk.path / "ballast").open("wb", buffering=0) as ballast:
-        with pytest.raises(OSError, match="No space left"):
-            write_for_ever(ballast)
+    with pytest.raises(OSError, match="No space left"):
+        write_for_ever(disk.path / "ballast")
     with opened(path) as directory:
         bench = Bench(directory)
         await bench.cycle()
