@@ -25,7 +25,7 @@ from spool.directory import SpoolDirectory, cut, unfinished_name
 from spool.errors import SpoolClosed, SpoolFull, SpoolWriteFailed
 from spool.records import Record, encode_many
 
-log = logging.getLogger("spool")
+log = logging.getLogger(__name__)
 
 GROUP_BYTES_MAX = 16 * 1024 * 1024
 
@@ -122,7 +122,7 @@ class SpoolWriter:
         try:
             await self.finalise()
         except SpoolWriteFailed as error:
-            log.warning("spool: the next start will finish the file: %s", error)
+            log.warning("the next start will finish the file: %s", error)
         with self._news:
             self._closing = True
             self._news.notify()
@@ -171,7 +171,7 @@ class SpoolWriter:
             if group:
                 self._write_group(group)
         except Exception as error:  # our mistake: whoever waits must hear of it
-            log.exception("spool: the writer")
+            log.exception("the writer failed")
             self._fail(group, error)
 
     def _encode(self, append: Append) -> bool:
@@ -196,7 +196,7 @@ class SpoolWriter:
         try:
             self._finish_file()
         except OSError as error:
-            log.warning("spool: a full file could not be finished, and grows on: %s", error)
+            log.warning("a full file could not be finished, and grows on: %s", error)
         return True
 
     def _write_group(self, group: list[Append]) -> None:
@@ -261,7 +261,7 @@ class SpoolWriter:
         self._directory.grew(file.name, file.end, events, oldest_us)
         if self._failing:
             self._failing = False
-            log.info("spool: writes work again")
+            log.info("writes work again")
         answer([append.answer for append in group], None)
 
     def _create(self) -> OpenFile:
@@ -295,7 +295,7 @@ class SpoolWriter:
                 else:
                     self._directory.drop_unfinished(file.name)
             except OSError as error:
-                log.warning("spool: %s cannot be finished yet: %s", file.name, error)
+                log.warning("%s cannot be finished yet: %s", file.name, error)
             else:
                 self._uncut.remove(file)
 
@@ -330,12 +330,12 @@ class SpoolWriter:
             try:
                 self._directory.drop_unfinished(file.name)
             except OSError as error:
-                log.warning("spool: %s stays behind, empty: %s", file.name, error)
+                log.warning("%s stays behind, empty: %s", file.name, error)
 
     def _write_failed(self, error: OSError) -> SpoolWriteFailed:
         if not self._failing:
             self._failing = True
-            log.error("spool: writes fail: %s", error)
+            log.error("writes fail: %s", error)
         failed = SpoolWriteFailed(f"the spool could not be written: {error}")
         failed.__cause__ = error
         return failed
