@@ -172,12 +172,14 @@ class SpoolWriter:
                 self._write_group(group)
         except Exception as error:  # our mistake: whoever waits must hear of it
             log.exception("the writer failed")
+            if not group and isinstance(append := taken.popleft(), Append):
+                group.append(append)
             self._fail(group, error)
 
     def _encode(self, append: Append) -> bool:
         try:
             append.data = encode_many(append.records)
-        except (ValueError, TypeError) as error:
+        except Exception as error:  # the caller's mistake, and the caller's alone
             self._fail([append], error)
             return False
         return True
@@ -301,11 +303,12 @@ class SpoolWriter:
 
     def _finalise_for(self, wish: Append | Finalise) -> None:
         assert isinstance(wish, Finalise)
-        if self._uncut:
-            self._finish_uncut()
         try:
+            self._finish_uncut()
             name = self._finish_file()
-        except OSError as error:
+        except Exception as error:
+            if not isinstance(error, OSError):
+                log.exception("the writer failed")
             answer([wish.answer], SpoolWriteFailed(f"a spool file was not finished: {error}"))
         else:
             answer([wish.answer], None, name)

@@ -7,6 +7,7 @@ in the real store. The parent kills them wherever they happen to be, and looks a
 """
 
 import asyncio
+import logging
 import os
 import random
 import sqlite3
@@ -252,6 +253,7 @@ def many_rounds(rounds: int) -> None:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
     if sys.argv[1] == "write":
         asyncio.run(write_until_killed(Path(sys.argv[2]), int(sys.argv[3])))
     elif sys.argv[1] == "drain":

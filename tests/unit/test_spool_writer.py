@@ -339,6 +339,29 @@ async def test_a_file_that_cannot_be_finished_takes_further_records(
         assert numbers(on_disk(tmp_path / "spool")) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("name", ["finish", "create", "grew"])
+async def test_a_mistake_of_ours_leaves_nobody_waiting_and_the_writer_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    async with writing(tmp_path / "spool", events_per_file=1) as (writer, directory):
+        if name != "create":
+            await within(writer.append([record(0)]))
+
+        def mistaken(*args: object) -> None:
+            raise RuntimeError("a mistake")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(directory, name, mistaken)
+            appends = [writer.append([record(n)]) for n in (1, 2)]
+            answers = await within(asyncio.gather(*appends, return_exceptions=True))
+            assert [type(one) for one in answers] == [RuntimeError, RuntimeError]
+            if name == "finish":
+                with pytest.raises(SpoolWriteFailed):
+                    await within(writer.finalise())
+        await within(writer.append([record(3)]))
+        assert numbers(on_disk(tmp_path / "spool"))[-1] == 3
+
+
 async def test_the_loop_runs_on_while_the_disk_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
