@@ -168,7 +168,8 @@ class Drain:
         try:
             if self._marks is None or not (self.healthy or names):
                 await self._read_marks()
-                self.healthy = self.healthy or not names
+                if not names:
+                    self._recovered()
             for name in names:
                 if not await self._drain_file(name, cycle):
                     break
@@ -206,7 +207,11 @@ class Drain:
     async def _read_marks(self) -> None:
         self._marks = await self._replay.marks()
         here = self._directory.finished()
-        kept = await asyncio.to_thread(self._directory.quarantine.names)
+        try:
+            kept = await asyncio.to_thread(self._directory.quarantine.names)
+        except OSError as error:
+            log.warning("the quarantine cannot be looked at: %s", error)
+            return  # a file in it may still need its mark
         self._gone.update(self._marks.keys() - set(here) - set(kept))
 
     async def _forget(self) -> None:

@@ -393,6 +393,19 @@ async def test_marks_of_files_that_are_gone_are_forgotten_at_the_start(path: Pat
         assert bench.store.numbers == [1, 2]
 
 
+async def test_a_quarantine_that_cannot_be_looked_at_costs_no_mark_and_blames_no_file(path: Path):
+    lay(path, records(3))
+    with opened(path) as directory:
+        bench = Bench(directory)
+        bench.store.rows = {"1600000000000-00000000.buf": 7}
+        (path / "failed").rename(path / "elsewhere")
+        for _ in range(PERMANENT_MAX + 1):
+            await bench.cycle()
+        assert bench.store.numbers == [0, 1, 2]
+        assert bench.store.rows == {"1600000000000-00000000.buf": 7}
+        assert bench.drain.permanent_failures == 0
+
+
 async def test_a_mark_that_cannot_be_forgotten_is_tried_again_and_harms_nothing(path: Path):
     lay(path, records(3), records(3, start=3))
     with opened(path) as directory:
