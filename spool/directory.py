@@ -266,9 +266,14 @@ class SpoolDirectory:
 
     def drop_unfinished(self, name: str) -> None:
         """An unfinished file without records goes."""
+        self.lost(name)
+        os.unlink(self.path / unfinished_name(name))
+
+    def lost(self, name: str) -> None:
+        """An unfinished file is no more. From memory."""
         with self._guard:
             self._unfinished.pop(name, None)
-        os.unlink(self.path / unfinished_name(name))
+            self._oldest_stale = True
 
     # The drain's part: a file's end.
 

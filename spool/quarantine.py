@@ -49,6 +49,7 @@ class Quarantine:
         self._looking = threading.Lock()
 
     def keep_damage(self, source: Path, ranges: list[tuple[int, int]]) -> None:
+        self._make()
         target = self.path / (source.stem + DAMAGED)
         if ranges == [(0, source.stat().st_size)]:
             # Nothing else is in it: moving needs no space on a disk that may be full.
@@ -60,6 +61,7 @@ class Quarantine:
         self._note(target)
 
     def keep_poison(self, name: str, records: Sequence[Record]) -> None:
+        self._make()
         path = self.path / (Path(name).stem + POISON)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -90,15 +92,24 @@ class Quarantine:
         return kept, reader.size if reader.torn is None else reader.torn
 
     def keep_whole(self, source: Path) -> None:
+        self._make()
         os.rename(source, self.path / source.name)
         disk.sync_directory(self.path)
         disk.sync_directory(source.parent)
         self._note(self.path / source.name)
 
+    def _make(self) -> None:
+        if not self.path.is_dir():
+            self.path.mkdir(mode=0o700)
+            disk.sync_directory(self.path.parent)
+
     def names(self) -> list[str]:
-        """Oldest first."""
+        """Oldest first; none when somebody has taken all of it away."""
         suffixes = (DAMAGED, POISON, segment.FINISHED)
-        return sorted(name for name in os.listdir(self.path) if name.endswith(suffixes))
+        try:
+            return sorted(name for name in os.listdir(self.path) if name.endswith(suffixes))
+        except FileNotFoundError:
+            return []
 
     def refresh(self) -> FailedStats:
         """Look again: a person may have taken files away."""

@@ -254,6 +254,10 @@ class SpoolWriter:
             except OSError:
                 self._abandon(file)
                 raise
+        if os.fstat(file.fd).st_nlink == 0:
+            # Durable, and yet nowhere: nobody will find it after a restart.
+            self._abandon(file)
+            raise FileNotFoundError(errno.ENOENT, "somebody has deleted the spool file")
         events = sum(len(append.records) for append in group)
         oldest_us = min(record.accepted_us for append in group for record in append.records)
         file.end += len(data)
@@ -296,6 +300,10 @@ class SpoolWriter:
                     self._directory.finish(file.name)
                 else:
                     self._directory.drop_unfinished(file.name)
+            except FileNotFoundError:
+                log.error("%s is gone, with %d records in it", file.name, file.events)
+                self._directory.lost(file.name)
+                self._uncut.remove(file)
             except OSError as error:
                 log.warning("%s cannot be finished yet: %s", file.name, error)
             else:

@@ -339,6 +339,19 @@ async def test_a_file_that_cannot_be_finished_takes_further_records(
         assert numbers(on_disk(tmp_path / "spool")) == [0, 1, 2, 3]
 
 
+async def test_nothing_is_acknowledged_into_a_file_that_somebody_has_deleted(tmp_path: Path):
+    async with writing(tmp_path / "spool") as (writer, directory):
+        await within(writer.append([record(0)]))
+        for file in os.listdir(tmp_path / "spool"):
+            if file.endswith(".tmp"):
+                (tmp_path / "spool" / file).unlink()
+        with pytest.raises(SpoolWriteFailed, match="deleted"):
+            await within(writer.append([record(1)]))
+        await within(writer.append([record(2)]))
+        assert numbers(on_disk(tmp_path / "spool")) == [2]
+        assert directory.stats().events == 1
+
+
 @pytest.mark.parametrize("name", ["finish", "create", "grew"])
 async def test_a_mistake_of_ours_leaves_nobody_waiting_and_the_writer_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
