@@ -312,8 +312,9 @@ class SpoolDirectory:
             os.rename(source, target)
             disk.sync_directory(self.path)
             found = segment.count(target)
+            state = FileState(target.stat().st_size, *found[:2])
             with self._guard:
-                self._add(target.name, FileState(target.stat().st_size, *found[:2]))
+                self._add(target.name, state)
             files, events = files + 1, events + found.events
         disk.sync_directory(self.quarantine.path)
         self.quarantine.refresh()
