@@ -303,7 +303,9 @@ async def test_a_database_that_goes_away_in_mid_split_is_gone_on_with_later(path
         assert sorted(numbers(bench.settled)) == list(range(64))
 
 
-@pytest.mark.parametrize("error", [ReplayTransient("timeout"), OSError("reset"), MarkMoved("?")])
+@pytest.mark.parametrize(
+    "error", [ReplayTransient("timeout"), OSError("reset"), MarkMoved("?"), ReplayPermanent("?")]
+)
 async def test_a_lost_answer_that_had_committed_is_found_in_the_mark(path: Path, error: Exception):
     lay(path, records(250))
     with opened(path) as directory:
