@@ -303,7 +303,9 @@ async def test_a_database_that_goes_away_in_mid_split_is_gone_on_with_later(path
         assert sorted(numbers(bench.settled)) == list(range(64))
 
 
-@pytest.mark.parametrize("error", [ReplayTransient("timeout"), OSError("reset"), MarkMoved("?")])
+@pytest.mark.parametrize(
+    "error", [ReplayTransient("timeout"), OSError("reset"), MarkMoved("?"), ReplayPermanent("?")]
+)
 async def test_a_lost_answer_that_had_committed_is_found_in_the_mark(path: Path, error: Exception):
     lay(path, records(250))
     with opened(path) as directory:
@@ -391,6 +393,32 @@ async def test_marks_of_files_that_are_gone_are_forgotten_at_the_start(path: Pat
         await bench.cycle()
         assert bench.store.rows == {}
         assert bench.store.numbers == [1, 2]
+
+
+async def test_a_quarantine_that_was_taken_away_is_made_anew(path: Path):
+    lay(path, encode_many(records(2)) + b"garbage", records(2, start=2))
+    with opened(path) as directory:
+        bench = Bench(directory)
+        bench.store.before = poison(3)
+        (path / "failed").rmdir()
+        await bench.cycles_until_empty()
+        assert bench.store.numbers == [0, 1, 2]
+        assert kept_poison(path) == [3]
+        assert directory.stats().failed_files == 2
+
+
+async def test_a_quarantine_that_cannot_be_looked_at_costs_no_mark_and_blames_no_file(path: Path):
+    lay(path, records(3))
+    with opened(path) as directory:
+        bench = Bench(directory)
+        bench.store.rows = {"1600000000000-00000000.buf": 7}
+        (path / "failed").rmdir()
+        (path / "failed").write_text("in the way")
+        for _ in range(PERMANENT_MAX + 1):
+            await bench.cycle()
+        assert bench.store.numbers == [0, 1, 2]
+        assert bench.store.rows == {"1600000000000-00000000.buf": 7}
+        assert bench.drain.permanent_failures == 0
 
 
 async def test_a_mark_that_cannot_be_forgotten_is_tried_again_and_harms_nothing(path: Path):

@@ -258,6 +258,29 @@ async def test_a_group_that_does_not_fit_is_tried_one_by_one(
         assert [type(one) for one in answers] == [type(None)] * 2 + [SpoolWriteFailed, type(None)]
         assert numbers(on_disk(tmp_path / "spool")) == [0, 1, 2, 4]
         assert writer.write_failures == 1
+        assert writer.fsyncs == 3, "those that fitted share one"
+
+
+async def test_a_file_that_breaks_while_they_are_tried_one_by_one_fails_them_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with writing(tmp_path / "spool") as (writer, _):
+        await within(writer.append([record(0)]))
+        gate = Gate(monkeypatch, "pwrite")
+        first = asyncio.create_task(writer.append([record(1)]))
+        await gate.wait()
+        gate.errors = [0, errno.ENOSPC, 0, errno.ENOSPC]
+        cutting = Gate(monkeypatch, "ftruncate")
+        cutting.errors = [0, errno.EIO]
+        cutting.open.set()
+        four = [asyncio.create_task(writer.append([record(n)])) for n in (2, 3, 4, 5)]
+        await asyncio.sleep(0)
+        gate.open.set()
+        answers = await within(asyncio.gather(first, *four, return_exceptions=True))
+        assert [type(one) for one in answers] == [type(None)] + [SpoolWriteFailed] * 4
+        assert writer.write_failures == writer.records_failed == 4
+        await within(writer.append([record(6)]))
+        assert numbers(on_disk(tmp_path / "spool")) == [0, 1, 6]
 
 
 async def test_a_broken_disk_fails_the_whole_group_and_the_next_append_tries_again(
@@ -337,6 +360,42 @@ async def test_a_file_that_cannot_be_finished_takes_further_records(
         assert writer.current_events == 4
         assert await within(writer.finalise()) in directory.finished()
         assert numbers(on_disk(tmp_path / "spool")) == [0, 1, 2, 3]
+
+
+async def test_nothing_is_acknowledged_into_a_file_that_somebody_has_deleted(tmp_path: Path):
+    async with writing(tmp_path / "spool") as (writer, directory):
+        await within(writer.append([record(0)]))
+        for file in os.listdir(tmp_path / "spool"):
+            if file.endswith(".tmp"):
+                (tmp_path / "spool" / file).unlink()
+        with pytest.raises(SpoolWriteFailed, match="deleted"):
+            await within(writer.append([record(1)]))
+        await within(writer.append([record(2)]))
+        assert numbers(on_disk(tmp_path / "spool")) == [2]
+        assert directory.stats().events == 1
+
+
+@pytest.mark.parametrize("name", ["finish", "create", "grew"])
+async def test_a_mistake_of_ours_leaves_nobody_waiting_and_the_writer_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    async with writing(tmp_path / "spool", events_per_file=1) as (writer, directory):
+        if name != "create":
+            await within(writer.append([record(0)]))
+
+        def mistaken(*args: object) -> None:
+            raise RuntimeError("a mistake")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(directory, name, mistaken)
+            appends = [writer.append([record(n)]) for n in (1, 2)]
+            answers = await within(asyncio.gather(*appends, return_exceptions=True))
+            assert [type(one) for one in answers] == [RuntimeError, RuntimeError]
+            if name == "finish":
+                with pytest.raises(SpoolWriteFailed):
+                    await within(writer.finalise())
+        await within(writer.append([record(3)]))
+        assert numbers(on_disk(tmp_path / "spool"))[-1] == 3
 
 
 async def test_the_loop_runs_on_while_the_disk_does_not_answer(
