@@ -85,6 +85,7 @@ def outage(asked: argparse.Namespace, directory: Path, judge: Judge) -> None:
             time.sleep(max(asked.away - (time.monotonic() - down), 0.0))
             if not asked.load_after:
                 crew.stop()
+            away_until = time.monotonic()
             say(f"{broker.pending()} messages in the spool; PostgreSQL comes back")
             postgres.start()
             back = time.monotonic()
@@ -99,9 +100,8 @@ def outage(asked: argparse.Namespace, directory: Path, judge: Judge) -> None:
                 crew.stop()
         broker.until_drained(asked.patience)
         clerk = Clerk(directory, load)
-        down_for = back - down
-        away_rate = clerk.count("buffered", down + 1, back) / max(down_for - 1, 0.001)
-        print(f"  buffered while away: {away_rate:.0f} messages/s", flush=True)
+        spooled = clerk.count("buffered", down, away_until) / (away_until - down)
+        print(f"  buffered while away: {spooled:.0f} messages/s", flush=True)
         judge.limit("return to an empty spool, s", drained - back, high=asked.drained_s_max)
         stored = Clerk(directory, during).count("queued", began, drained)
         share = stored / (drained - began) / usual
