@@ -9,7 +9,7 @@ from brokers.models.consumers import Cursor, DeadLetter, Group, Wake
 from brokers.models.kv import KeyValue
 from brokers.models.log import Partition, Queue, Segment, Transaction
 from brokers.models.system import Lease, QueueCounter, Reclaim, System, TransactionSlot
-from brokers.models.timers import Timer
+from brokers.models.timers import Timer, TimerReclaim
 
 __all__ = [
     "Cursor",
@@ -24,6 +24,7 @@ __all__ = [
     "Segment",
     "System",
     "Timer",
+    "TimerReclaim",
     "Transaction",
     "TransactionSlot",
     "Wake",

@@ -471,9 +471,15 @@ def test_a_fire_ignores_the_dedup_window_and_a_push_behind_it_does_not(wire, fre
 
 def test_deleting_a_queue_takes_its_timers(wire, fresh_queue):
     wire.configure(fresh_queue)
-    wire.apply(op(fresh_queue, "a"))
+    wire.apply(op(fresh_queue, "a"), op(fresh_queue, "b", payload="old"))
     assert wire.delete(fresh_queue)["existed"]
     assert wire.peek(fresh_queue, "a") == {"found": False}
+    assert wire.page(fresh_queue) == {"rows": [], "truncated": False, "nextAfter": None}
+    assert wire.page(fresh_queue, mode="count", prefix="a") == {"count": 0}
+    assert wire.cancel(fresh_queue, "a")["status"] == "absent"
+    [result] = wire.apply(op(fresh_queue, "b", 100, payload="new"))
+    assert result["status"] == "scheduled"
+    assert [one["data"] for one in wire.wait_for(fresh_queue)] == ["new"]
 
 
 # --- transactions -------------------------------------------------------------------------------
