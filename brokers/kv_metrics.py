@@ -94,7 +94,7 @@ def families(counters: KvCounters, pool: dict[str, int]) -> Iterator[Metric]:
     rejected = CounterMetricFamily(
         "queen_kv_read_rejected", "Key/value reads turned away", labels=["reason"]
     )
-    for reason in ("rate_limited", "pool", "disabled"):
+    for reason in ("rate_limited", "pool", "disabled", "shed"):
         rejected.add_metric([reason], counters.rejected[reason])
     yield rejected
     yield CounterMetricFamily(

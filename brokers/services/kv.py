@@ -93,8 +93,11 @@ async def page(broker: "Broker", request: ListRequest) -> list[ListedEntry]:
 async def prune_step(broker: "Broker") -> Pruned:
     """Remove up to one batch of expired entries; the sweeper's slow clock calls it.
 
-    Also while KV is paused: data is kept then, but not what has expired.
+    Also while KV is paused: data is kept then, but not what has expired. Not while the database
+    does not keep up with callers, who need it more.
     """
+    if broker.kv.shedding.active(time.monotonic()):
+        return Pruned(0, 0, 0.0)
     rows_max = broker.config.kv.expire_batch
     async with broker.admission.slot("maint"):
         pruned = await kv_calls.kv_prune(broker.store.fetch, rows_max=rows_max)

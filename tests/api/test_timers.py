@@ -155,6 +155,7 @@ def test_a_cancel_on_its_own_route_echoes_the_txn_of_the_caller(wire, fresh_queu
             "txn": "x/y &",
         }
     assert wire.cancel(fresh_queue, "a")["txn"] is None
+    assert wire.cancel(fresh_queue, "a", txn="")["txn"] == ""
 
 
 def test_one_batch_schedules_and_cancels_in_its_own_order(wire, fresh_queue):
@@ -441,6 +442,20 @@ def test_a_delay_in_the_past_fires_at_once(wire, fresh_queue, delay_ms):
     wire.apply(op(fresh_queue, "a", delay_ms))
     wire.wait_for(fresh_queue)
     assert time.monotonic() - started < 5
+
+
+def test_the_past_reaches_as_far_back_as_the_horizon(wire, fresh_queue):
+    results = wire.apply(op(fresh_queue, "a", -(2**63)), op(fresh_queue, "b", -60_000))
+    now = time.time()
+    ages = [
+        now - datetime.fromisoformat(one["deliverAt"]).astimezone(UTC).timestamp()
+        for one in results
+    ]
+    assert abs(ages[0] - 7_776_000) < 60 and abs(ages[1] - 60) < 60
+    for one, age in zip(results, ages, strict=True):
+        born = (uuid.UUID(one["messageId"]).int >> 80) / 1000
+        assert abs(now - born - age) < 1
+    assert len(wire.wait_for(fresh_queue, 2)) == 2
 
 
 def test_the_queue_of_a_fired_timer_is_born_by_it(wire, fresh_queue, eventually):

@@ -11,7 +11,7 @@ import pytest
 from brokers.config import KvConfig
 from brokers.domain import DEFAULT_TENANT
 from brokers.errors import NoConnection
-from brokers.flow.kv import Limits
+from brokers.flow.kv import Limits, Shedding
 from brokers.flow.switches import Switches
 
 TENANT = uuid.uuid4()
@@ -32,6 +32,24 @@ def test_a_burst_is_had_at_once_and_the_rest_at_the_rate():
     assert writes(kept, 1, 100.11) <= 0
     assert writes(kept, 1, 100.11) == pytest.approx(0.09)
     assert kept.wait_s(TENANT, reads=1, writes=0, now=100.11) <= 0
+
+
+def test_writes_are_shed_after_failures_in_a_row_and_one_a_second_finds_out():
+    shedding = Shedding(3)
+    for _ in range(3):
+        assert not shedding.refuses(100.0)
+        shedding.failed(100.0)
+    assert shedding.refuses(100.5) and shedding.active(100.5)
+    assert not shedding.active(101.1), "nobody need ask for it to end"
+    assert not shedding.refuses(101.1)
+    assert shedding.refuses(101.2), "the one before is still finding out"
+    shedding.failed(101.3)
+    assert shedding.refuses(101.9)
+    shedding.succeeded()
+    assert not shedding.refuses(101.9)
+    shedding.failed(102.0)
+    shedding.failed(102.0)
+    assert not shedding.refuses(102.1), "it takes as many again"
 
 
 def test_a_refused_call_takes_nothing():
