@@ -53,12 +53,17 @@ async def apply(
     answer = await broker.kv.run(tenant, operations)
     if isinstance(answer, list):
         broker.kv.counters.count("route", answer)
+    else:
+        broker.kv.counters.lost("route", operations[answer.no], answer.reason)
     return answer
 
 
-def refuse_rider_when_paused(broker: "Broker") -> None:
+def check_rider(broker: "Broker", operations: Sequence[KvOperation]) -> None:
     """In a transaction the pause is final: the bundle's other parts need not wait for it."""
+    if not broker.switches.known:
+        raise Refusal(NOT_READY, retry_after_s=RETRY_AFTER_S, code="kv_unavailable")
     if not broker.switches.kv_enabled:
+        broker.kv.counters.reject("disabled", operations, path="transaction")
         raise RequestError(DISABLED, code="kv_refused")
 
 

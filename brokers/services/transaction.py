@@ -47,7 +47,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
     """
     transaction_id = str(uuid4())
     if request.kv:
-        kv_service.refuse_rider_when_paused(broker)
+        kv_service.check_rider(broker, request.kv)
     timer_service.check_switch(broker, request.timers)
     plan = Plan(broker, request)
     for _ in range(STALE_ROUNDS_MAX):
@@ -80,6 +80,8 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
             return _failure(transaction_id, "db_error", error.text)
         kv = plan.kv_results(rows)
         if isinstance(kv, KvLost):
+            operation = request.kv[kv.no - len(request.operations)]
+            broker.kv.counters.lost("transaction", operation, kv.reason)
             return _precondition(transaction_id, kv)
         plan.announce(rows)
         timer_service.scheduled(broker, request.timers)

@@ -770,8 +770,13 @@ def test_one_held_key_does_not_hold_up_the_others(wire, ns, kv, second_connectio
 def test_what_kv_does_is_counted(wire, ns, kv):
     kv("put")
     kv("get")
+    lost = operation(ns, "putIfAbsent", required=True)
+    expect(wire.post(KV, {"operations": [lost]}), 200)
+    assert wire.transaction(kv=[lost])["reason"] == "kv_precondition"
     text = wire.get("/metrics/prometheus").text
     assert 'queen_kv_ops_total{op="put",outcome="applied",path="route"}' in text
+    for path in ("route", "transaction"):
+        assert f'queen_kv_ops_total{{op="putIfAbsent",outcome="exists",path="{path}"}}' in text
     for name in (
         'queen_kv_bytes_total{direction="written"}', 'queen_kv_bytes_total{direction="read"}',
         'queen_kv_op_duration_milliseconds{quantile="0.99"}', 'queen_kv_pool{state="size"}',

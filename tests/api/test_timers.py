@@ -5,6 +5,7 @@ Method: HTTP against a real broker. Where a test waits for a fire, it waits in a
 
 import base64
 import json
+import re
 import time
 import uuid
 from datetime import UTC, datetime
@@ -559,6 +560,20 @@ def test_a_rider_of_another_shape_is_a_bad_request(wire, fresh_queue, timers):
     expect(answer, 400)
     assert (answer.json()["success"], answer.json()["reason"]) == (False, "bad_request")
     assert wire.messages(fresh_queue) == []
+
+
+def test_refused_schedules_are_counted_by_whatever_way_they_came(wire, fresh_queue):
+    def rejected() -> float:
+        text = wire.get("/metrics/prometheus").text
+        [line] = re.findall(r"^queen_timers_schedule_rejected_total (\S+)$", text, re.MULTILINE)
+        return float(line)
+
+    before = rejected()
+    too_far = op(fresh_queue, "a", 10**12)
+    expect(wire.post_ops(too_far), 403)
+    assert rejected() == before + 1
+    assert wire.transaction(timers=[too_far])["reason"] == "timer_horizon_exceeded"
+    assert rejected() == before + 2
 
 
 # --- dead letters, tenants, metrics -------------------------------------------------------------
