@@ -7,13 +7,25 @@ start; nothing here reads the environment.
 `low` and `high` are bounds whose breach stops the start; `floor` is where a smaller
 number is silently raised to, as operators of Queen MQ expect it.
 
-Imports nothing of ours. Used by everything that can be tuned.
+Imports config_values. Used by everything that can be tuned.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from brokers.config_values import (
+    directory_name,
+    encryption_key,
+    encryption_keys,
+    hosts,
+    log_levels,
+    ports,
+    setting,
+    subscription_mode,
+)
 
 INT_MAX = 2_147_483_647
 BODY_BYTES_CEILING = 1_073_741_824
@@ -25,85 +37,6 @@ class ConfigError(Exception):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = list(problems)
-
-
-def setting(
-    *env: str,
-    default: Any,
-    low: float | None = None,
-    high: float | None = None,
-    floor: float | None = None,
-    choices: Sequence[str] = (),
-    parse: Callable[[str], Any] | None = None,
-    secret: bool = False,
-    shown: str = "",
-) -> Any:
-    """A dataclass field that knows its environment names (the first one set wins) and bounds.
-
-    `shown` is the name to print, where that is not the first.
-    """
-    metadata = {
-        "env": env,
-        "low": low,
-        "high": high,
-        "floor": floor,
-        "choices": tuple(choices),
-        "parse": parse,
-        "secret": secret,
-        "shown": shown or (env[0] if env else ""),
-    }
-    return field(default=default, metadata=metadata)
-
-
-def ports(text: str) -> tuple[int, ...]:
-    """`5432` or `5432,5433`: one port for all hosts of PG_HOST, or one for each."""
-    numbers = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and 0 < int(part) < 65536 for part in numbers):
-        raise ValueError("is not a port, or a list of ports")
-    return tuple(int(part) for part in numbers)
-
-
-LOG_LEVELS = {
-    "trace": "DEBUG",
-    "debug": "DEBUG",
-    "info": "INFO",
-    "warn": "WARNING",
-    "warning": "WARNING",
-    "error": "ERROR",
-    "off": "CRITICAL",
-}
-
-
-def log_levels(text: str) -> tuple[tuple[str, str], ...]:
-    """`info,queen::pop=debug` as (logger, level) pairs; the logger "" is the root.
-
-    `queen::pop` names the service pop, `queen` all of the broker; any other target is
-    a logger's own name.
-    """
-    levels: dict[str, str] = {}
-    for directive in filter(None, (part.strip() for part in text.split(","))):
-        target, _, level = directive.rpartition("=")
-        if level.strip().lower() not in LOG_LEVELS:
-            raise ValueError("is not a log filter such as info,queen::pop=debug")
-        name = target.strip().replace("queen::", "brokers.services.", 1).replace("::", ".")
-        levels["brokers" if name == "queen" else name] = LOG_LEVELS[level.strip().lower()]
-    return tuple(levels.items())
-
-
-def subscription_mode(text: str) -> str:
-    """`new-only` is another name of `new`."""
-    mode = text.strip().lower()
-    if mode not in ("new", "new-only", "all"):
-        raise ValueError("is neither new nor all")
-    return "all" if mode == "all" else "new"
-
-
-def hosts(text: str) -> tuple[str, ...]:
-    """`pg1,pg2`, or the directory of a Unix socket."""
-    names = tuple(part.strip() for part in text.split(","))
-    if not all(names):
-        raise ValueError("holds an empty host name")
-    return names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +129,29 @@ class PushConfig:
     waiting_bytes_max: int = setting(
         "QUEEN_PUSH_WAITING_BYTES_MAX", default=536_870_912, low=1_048_576, high=2**40
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolConfig:
+    """The disk spool and its drain. No directory means one below the data directory, named
+    after the server id.
+
+    max_bytes bounds what the spool may occupy, min_free_bytes is what it leaves free on its
+    disk; 0 is no bound. handover_ms is how long a push waits at most for its partition to
+    come back from the spool.
+    """
+
+    directory: str = setting("FILE_BUFFER_DIR", default="")
+    fsync: bool = setting("FILE_BUFFER_FSYNC", default=True)
+    flush_ms: int = setting("FILE_BUFFER_FLUSH_MS", default=100, floor=1, high=INT_MAX)
+    batch_max: int = setting("FILE_BUFFER_MAX_BATCH", default=100, floor=1, high=100_000)
+    events_per_file: int = setting(
+        "FILE_BUFFER_EVENTS_PER_FILE", default=10_000, floor=1, high=INT_MAX
+    )
+    max_bytes: int = setting("FILE_BUFFER_MAX_BYTES", default=0, floor=0, high=2**62)
+    min_free_bytes: int = setting("FILE_BUFFER_MIN_FREE_BYTES", default=0, floor=0, high=2**62)
+    delete_unmovable: bool = setting("FILE_BUFFER_DELETE_UNMOVABLE", default=False)
+    handover_ms: int = setting("QUEEN_SPOOL_HANDOVER_MS", default=1000, floor=1, high=600_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,6 +316,16 @@ class AuthConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptionConfig:
+    """The key ring of payloads at rest: `key` seals and opens, the old ones only open."""
+
+    key: str = setting("QUEEN_ENCRYPTION_KEY", default="", parse=encryption_key, secret=True)
+    keys_old: tuple[str, ...] = setting(
+        "QUEEN_ENCRYPTION_KEYS_OLD", default=(), parse=encryption_keys, secret=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TenancyConfig:
     """Whether `x-queen-tenant` is read. Only a trusted proxy may set that header."""
 
@@ -391,6 +357,7 @@ class Config:
     server: ServerConfig = ServerConfig()
     postgres: PostgresConfig = PostgresConfig()
     push: PushConfig = PushConfig()
+    file_buffer: SpoolConfig = SpoolConfig()
     pop: PopConfig = PopConfig()
     ack: AckConfig = AckConfig()
     hotlist: HotlistConfig = HotlistConfig()
@@ -400,9 +367,22 @@ class Config:
     sweeper: SweeperConfig = SweeperConfig()
     jobs: JobsConfig = JobsConfig()
     auth: AuthConfig = AuthConfig()
+    encryption: EncryptionConfig = EncryptionConfig()
     tenancy: TenancyConfig = TenancyConfig()
     paths: PathsConfig = PathsConfig()
     logging: LoggingConfig = LoggingConfig()
+
+    @property
+    def spool_root(self) -> Path:
+        """Where the spools of this host's brokers lie, unless one is told otherwise."""
+        return self.paths.data_dir / "spool"
+
+    @property
+    def spool_directory(self) -> Path:
+        given = self.file_buffer.directory
+        if given:
+            return Path(os.path.abspath(Path(given).expanduser()))
+        return self.spool_root / directory_name(self.server.server_id)
 
     def describe(self) -> dict[str, dict[str, str]]:
         """Every resolved value by part and environment name, secrets only by their length."""
@@ -419,6 +399,7 @@ class Config:
 
 def _shown(metadata: Mapping[str, Any], value: Any) -> str:
     if metadata["secret"]:
+        value = ",".join(value) if isinstance(value, tuple) else value
         return f"<set:{len(value)} chars>" if value else "<unset>"
     if isinstance(value, bool):
         return str(value).lower()

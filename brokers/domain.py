@@ -9,7 +9,7 @@ Imports nothing of ours. Used by every part of the broker.
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 DEFAULT_TENANT = UUID("00000000-0000-0000-0000-000000000001")
@@ -182,7 +182,8 @@ class KvLost(NamedTuple):
 class TimerOperation:
     """Schedule (or replace) the message of a timer, or cancel it: then `delay_ms` is None.
 
-    `payload` is the JSON value, byte for byte.
+    `payload` is the JSON value, byte for byte, or, `encrypted`, the envelope of it.
+    `marked_encrypted` is what the caller says of its own payload: kept and shown.
     """
 
     queue: str
@@ -192,6 +193,7 @@ class TimerOperation:
     partition: str = DEFAULT_PARTITION
     payload: bytes = b""
     encrypted: bool = False
+    marked_encrypted: bool = False
 
 
 class TimerOutcome(NamedTuple):
@@ -207,7 +209,10 @@ class TimerOutcome(NamedTuple):
 
 
 class Timer(NamedTuple):
-    """A pending timer as it is shown; times in microseconds since 1970."""
+    """A pending timer as it is shown; times in microseconds since 1970.
+
+    `encrypted` by a broker, or by its caller as that one says.
+    """
 
     key: str
     partition: str
@@ -266,3 +271,36 @@ class TransactionResult:
     reason: str | None = None
     error: str | None = None
     lost: KvLost | None = None
+
+
+class SpoolStatus(NamedTuple):
+    """What lies in this broker's disk spool. Records are messages.
+
+    `failed` counts the spool writes that failed since the start; the `failed_` members are
+    what was set aside in `failed/`. `files` and `bytes` are those of finished files that
+    wait for the drain, `total_bytes` has the unfinished one as well. `oldest_age_s` is the
+    age of the oldest record that waits. `healthy` tells whether the drain believes that
+    the database takes what it is given.
+    """
+
+    pending: int = 0
+    failed: int = 0
+    files: int = 0
+    bytes: int = 0
+    total_bytes: int = 0
+    failed_files: int = 0
+    failed_events: int = 0
+    failed_bytes: int = 0
+    oldest_age_s: float = 0.0
+    free_bytes: int = 0
+    healthy: bool = True
+
+
+class Spooling(Protocol):
+    """The disk spool, as those see it who only ask for its state."""
+
+    def status(self) -> SpoolStatus:
+        """Cheap: may be asked at every scrape and request."""
+
+    def wake(self) -> None:
+        """Push maintenance is over: finish the file that is open, and drain now."""

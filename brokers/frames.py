@@ -81,6 +81,11 @@ def timestamp_text(epoch_us: int) -> str:
     return f"{text}.{micro:06d}Z"
 
 
+def payload_start(frame_: bytes) -> int:
+    """Where the payload of a frame begins; it ends with the frame."""
+    return frame_.index(DATA) + len(DATA)
+
+
 def transaction_of(frame_: bytes) -> bytes:
     """The transactionId literal of a frame: it starts behind 61 bytes of fixed length."""
     return frame_[61 : frame_.index(b',"traceId":', 61)]

@@ -3,7 +3,8 @@
 Counters are plain integers that the hot paths add to; a collector reads them when somebody
 scrapes. Names and labels are the contract's.
 
-Imports domain, kv_metrics. Used by services/ (through Broker.counters) and runtime.py.
+Imports domain, kv_metrics, spool_metrics. Used by services/ (through Broker.counters) and
+runtime.py.
 """
 
 import resource
@@ -15,7 +16,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from brokers import kv_metrics
+from brokers import kv_metrics, spool_metrics
 from brokers.domain import AckOutcome
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Counters:
         self.acks_succeeded = 0
         self.acks_failed = 0
         self.dead_letters = 0
+        self.undecryptable = 0
         self.transactions = 0
         self.claim_calls = 0
         self.probe_calls = 0
@@ -92,6 +94,11 @@ class BrokerCollector(Collector):
             yield counter(f"queen_process_{name}", text, getattr(counters, name))
         yield counter("queen_process_transactions", "Transactions committed", counters.transactions)
         yield counter("queen_process_dead_letters", "Messages dead-lettered", counters.dead_letters)
+        yield counter(
+            "queen_undecryptable_messages",
+            "Messages delivered with an error because no key opens their payload",
+            counters.undecryptable,
+        )
         yield counter("queen_claim_calls", "Claim calls to the database", counters.claim_calls)
         yield counter("queen_probe_calls", "Probe calls to the database", counters.probe_calls)
         fired = CounterMetricFamily(
@@ -117,6 +124,12 @@ class BrokerCollector(Collector):
         yield gauge("queen_db_pool_active", "Connections in use", stats["size"] - stats["idle"])
         yield from kv_metrics.families(broker.kv.counters, broker.kv.pool.stats())
         yield from broker.timer_metrics.collect()
+        spool = None if broker.spool is None else broker.spool.status()
+        yield from spool_metrics.families(spool, ready=broker.ready)
+        yield from spool_metrics.modes(
+            push_maintenance=broker.switches.push_maintenance,
+            pop_maintenance=broker.switches.pop_maintenance,
+        )
         yield gauge("queen_database_up", "1 when the database answered last", broker.ready)
 
 

@@ -4,22 +4,25 @@ One Broker per process and event loop. It starts at once and finds the database 
 database comes: until then it is alive and not ready. What it holds in memory may all be
 lost; PostgreSQL has what matters.
 
-Imports store, flow, metrics, message_ids. Used by api/, services/ and the commands.
+Imports store, flow, metrics, encryption, message_ids. Used by api/, services/ and the commands.
 """
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 
 from brokers import metrics
 from brokers.config import Config
+from brokers.domain import Spooling
+from brokers.encryption import KeyRing
 from brokers.errors import StoreError
 from brokers.flow.acks import Acks
 from brokers.flow.admission import Admission
@@ -31,12 +34,12 @@ from brokers.flow.gates import Gates
 from brokers.flow.kv import Kv
 from brokers.flow.registry import Registry
 from brokers.flow.sleep import Alarm
-from brokers.flow.switches import Switches
+from brokers.flow.switches import POP_MAINTENANCE, PUSH_MAINTENANCE, Switches
 from brokers.flow.tally import COLUMNS, Tally
 from brokers.message_ids import Minter
 from brokers.store import calls, chore_calls, install
-from brokers.store.combine import BUSY_LANES, PushCombiner
-from brokers.store.directory import Directory
+from brokers.store.combine import BUSY_LANES, Aside, PushCombiner
+from brokers.store.directory import Directory, PartitionKey
 from brokers.store.pool import Lane, Pool
 from brokers.timer_metrics import TimerMetrics
 
@@ -70,6 +73,24 @@ class Store:
         await calls.ping(self._pool.fetch, timeout_s=PING_S)
 
 
+class Spool(Aside, Spooling, Protocol):
+    """The disk spool, as the running broker sees it."""
+
+    def database(self, *, up: bool) -> None:
+        """The database was looked at, and is there or is not."""
+
+    def maintenance(self, on: bool) -> None:
+        """Push maintenance was switched."""
+
+    async def clear(self, keys: Iterable[PartitionKey], timeout_s: float) -> bool:
+        """Whether none of these partitions lies in the spool, within that time."""
+
+    def closing(self) -> None:
+        """Nobody waits for a hand-over any more."""
+
+    async def stop(self) -> None: ...
+
+
 class Queues:
     """What management tells the running broker about queues that it changed."""
 
@@ -93,6 +114,7 @@ class Broker:
         self.ready = False
         self.counters = metrics.Counters()
         self.ids = Minter()
+        self.keys = KeyRing(config.encryption.key, config.encryption.keys_old)
         self.admission = Admission()
         self.gates = Gates()
         self.tally = Tally()
@@ -105,12 +127,26 @@ class Broker:
         self._pool = Pool(config.postgres, size=config.postgres.pool_size, name=name)
         self.store = Store(self._pool)
         self.switches = Switches(self.store.fetch)
+        self.switches.listeners.append(self._switched)
+        # None in a process that has none.
+        self.spool: Spool | None = None
         self.kv = Kv(config, name=f"{name} kv")
         push_lanes = [Lane(config.postgres, name=f"{name} push") for _ in range(1 + BUSY_LANES)]
         self.claim_lane = Lane(config.postgres, name=f"{name} pop")
         self.ack_lane = Lane(config.postgres, name=f"{name} ack")
         self.sweeper_lane = Lane(config.postgres, name=f"{name} sweeper")
-        self._lanes = [*push_lanes, self.claim_lane, self.ack_lane, self.sweeper_lane]
+        self.drain_lane = Lane(config.postgres, name=f"{name} drain")
+        # Of its own: a pool that is busy is not a database that is away.
+        self._watch_lane = Lane(config.postgres, name=f"{name} watch")
+        self._lanes = [
+            *push_lanes,
+            self.claim_lane,
+            self.ack_lane,
+            self.sweeper_lane,
+            self.drain_lane,
+            self._watch_lane,
+        ]
+        self._look = asyncio.Event()
         self.timer_alarm = Alarm()
         self.timer_metrics = TimerMetrics()
         self.lookups: SingleFlight[Any, Any] = SingleFlight()
@@ -119,6 +155,7 @@ class Broker:
         self.floor = Floor(self)
         self.push_combiner = PushCombiner(
             config=config.push,
+            keys=self.keys,
             directory=self.directory,
             lane=push_lanes[0],
             busy_lanes=push_lanes[1:],
@@ -152,6 +189,8 @@ class Broker:
     async def start(self) -> None:
         """Return at once; the database is found, and its schema applied, in the background."""
         self._loop = asyncio.get_running_loop()
+        if self.keys.can_seal:
+            log.info("encryption service initialized (AES-256-GCM)")
         await self._pool.open()
         await self.kv.open()
         self._collector = metrics.register(self)
@@ -168,10 +207,21 @@ class Broker:
         for name, begin in self._background:
             self._tasks.append(asyncio.create_task(begin(), name=name))
 
+    def use_spool(self, spool: Spool) -> None:
+        """Where pushes go while the database is away; said before the start."""
+        self.spool = spool
+        self.push_combiner.aside = spool
+
+    def look_at_database(self) -> None:
+        """A call failed in a way that lets doubt: look now, not at the next turn."""
+        self._look.set()
+
     async def drain(self) -> None:
         """Parked pops answer, no new lease is given, what is being pushed is stored."""
         self.gates.close()
         self.timer_alarm.close()
+        if self.spool is not None:
+            self.spool.closing()
         await self.push_combiner.drained()
 
     async def stop(self) -> None:
@@ -181,6 +231,8 @@ class Broker:
         if self.ready:
             await self._flush_tally()
         await self.push_combiner.stop()
+        if self.spool is not None:
+            await self.spool.stop()
         await self.claims.stop()
         await self.acks.coalescer.stop()
         await self.floor.prober.stop()
@@ -203,6 +255,12 @@ class Broker:
             future.cancel()
             raise StoreError("the call took too long", outcome_unknown=True) from None
 
+    def _switched(self, changed: frozenset[str]) -> None:
+        if POP_MAINTENANCE in changed and self.switches.pop_maintenance:
+            self.gates.ring_everyone()
+        if PUSH_MAINTENANCE in changed and self.spool is not None:
+            self.spool.maintenance(self.switches.push_maintenance)
+
     async def _watch_database(self) -> None:
         """Apply the schema once the database is there, then keep `ready` true to life."""
         schema_applied = False
@@ -212,7 +270,7 @@ class Broker:
                     await self._apply_schema()
                     await self.switches.refresh()
                     schema_applied = True
-                await self.store.ping()
+                await self._look_twice()
             except install.SchemaMismatch as error:
                 log.error("%s", error)
                 self._now_ready(False)
@@ -224,7 +282,20 @@ class Broker:
                 self._now_ready(False)
             else:
                 self._now_ready(True)
-            await asyncio.sleep(WATCH_EVERY_S if self.ready else WATCH_EVERY_S / 4)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WATCH_EVERY_S if self.ready else WATCH_EVERY_S / 4):
+                    await self._look.wait()
+            self._look.clear()
+
+    async def _look_twice(self) -> None:
+        """A connection that broke may be all that broke; only a new one tells."""
+        connected = self._watch_lane.connected
+        try:
+            await calls.ping_writable(self._watch_lane.fetch, timeout_s=PING_S)
+        except StoreError:
+            if not connected or self._watch_lane.connected:
+                raise
+            await calls.ping_writable(self._watch_lane.fetch, timeout_s=PING_S)
 
     async def _apply_schema(self) -> None:
         await self.store.ping()
@@ -242,6 +313,12 @@ class Broker:
             log.info("database %s", "connected" if ready else "lost")
         self.ready = ready
         self._pool.away = self.kv.pool.away = not ready
+        if not ready:
+            # Calls in flight need not wait for their time limit: their answers do not come.
+            for lane in self._lanes:
+                lane.abort()
+        if self.spool is not None:
+            self.spool.database(up=ready)
 
     async def _keep_house(self) -> None:
         """Bounded steps behind the traffic: expired transaction slots, deleted queues' rows."""

@@ -285,6 +285,11 @@ def warnings(config: Config) -> list[str]:
         said.append("PG_SSL_REJECT_UNAUTHORIZED is off: encrypted, but to whom is not verified")
     if postgres.ssl_trust == "supplied-ca" and not postgres.ssl_reject_unauthorized:
         said.append("PG_SSL_ROOT_CERT is set, so PG_SSL_REJECT_UNAUTHORIZED=false has no effect")
+    if config.encryption.keys_old and not config.encryption.key:
+        said.append(
+            "QUEEN_ENCRYPTION_KEYS_OLD without QUEEN_ENCRYPTION_KEY: old messages can be read,"
+            " and queues with encryptionEnabled refuse pushes"
+        )
     if config.tenancy.header:
         said.append("QUEEN_TENANCY_HEADER on, native tenant scoping ENABLED")
     return said

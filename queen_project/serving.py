@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from brokers.config import Config
+from brokers.services.spool import Directories
 
 logger = logging.getLogger(__name__)
 
@@ -68,14 +69,26 @@ def bind(config: Config) -> socket.socket:
     return listener
 
 
-def run(config: Config, listener: socket.socket, *, server: str, ready: Callable[[], None]) -> None:
+def run(
+    config: Config,
+    listener: socket.socket,
+    directories: Directories,
+    *,
+    server: str,
+    ready: Callable[[], None],
+) -> None:
     """Serve until a signal; `ready` is called once requests are taken."""
     with asyncio.Runner(loop_factory=_loop_factory(server)) as runner:
-        runner.run(_serve(config, listener, server=server, ready=ready))
+        runner.run(_serve(config, listener, directories, server=server, ready=ready))
 
 
 async def _serve(
-    config: Config, listener: socket.socket, *, server: str, ready: Callable[[], None]
+    config: Config,
+    listener: socket.socket,
+    directories: Directories,
+    *,
+    server: str,
+    ready: Callable[[], None],
 ) -> None:
     from brokers import runtime
     from brokers.services import background
@@ -83,7 +96,7 @@ async def _serve(
 
     stopping = _stop_on_signals()
     broker = runtime.Broker(config)
-    background.attach(broker)
+    background.attach(broker, directories)
     runtime.set_current(broker)
     await broker.start()
     front = _front(server, application, listener, config)

@@ -62,7 +62,8 @@ def prepare_environment() -> None:
         PG_USER="postgres",
         PG_DATABASE=f"queen_{WORKER}",
     )
-    for name in ("PORT", "QUEEN_SERVER_ID", "PG_DB", "PG_USE_SSL", "RUST_LOG", "LOG_LEVEL"):
+    unset = ["PORT", "QUEEN_SERVER_ID", "PG_DB", "PG_USE_SSL", "RUST_LOG", "LOG_LEVEL"]
+    for name in [*unset, "QUEEN_ENCRYPTION_KEY", "QUEEN_ENCRYPTION_KEYS_OLD"]:
         os.environ.pop(name, None)
 
 
@@ -103,6 +104,37 @@ def own_postgres(data_dir: Path) -> Iterator[Path]:
     finally:
         embedded.stop(data_dir, force=True)
         shutil.rmtree(data_dir, ignore_errors=True)
+
+
+class KillablePostgres:
+    """A durable server that its owner kills, stops and starts again."""
+
+    def __init__(self, data_dir: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.data_dir = data_dir
+        self.settings = settings
+        self.start()
+
+    @property
+    def database(self) -> "Database":
+        return Database(name="postgres", host=str(embedded_paths.socket_dir(self.data_dir)))
+
+    def start(self) -> None:
+        embedded.ensure_running(self.data_dir, settings=self.settings)
+
+    def kill(self, signum: int = signal.SIGKILL) -> None:
+        """As a crash; returns once none of its processes lives any more."""
+        pid = embedded.status(self.data_dir).pid
+        assert pid is not None
+        os.kill(pid, signum)
+        eventually(lambda: not embedded.is_alive(self.data_dir), timeout_s=30)
+
+    def stop(self) -> None:
+        """After a checkpoint, as a planned restart does."""
+        embedded.stop(self.data_dir, force=True)
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self.data_dir, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ import prometheus_client
 from brokers.api import (
     VERSION,
     hot_kv,
+    hot_system,
     hot_timers,
     kv_payloads,
     payloads,
@@ -59,7 +60,11 @@ async def push(call: Call) -> Reply:
         return Reply(201, b"[]")
     request = PushRequest(tenant=call.tenant, items=items, producer_sub=call.principal.subject)
     outcomes = await push_service.push(call.broker, request)
-    return Reply(201, render.push(items, outcomes))
+    status = 201
+    if call.broker.switches.push_maintenance and any(one.status == "failed" for one in outcomes):
+        # The spool is where pushes have to go now, and it did not take it.
+        status = 500
+    return Reply(status, render.push(items, outcomes))
 
 
 async def pop_queue(call: Call) -> Reply:
@@ -183,7 +188,11 @@ async def transaction(call: Call) -> Reply:
         kv=kv,
         timers=timers,
     )
-    return Reply(200, render.transaction(await transaction_service.commit(call.broker, request)))
+    try:
+        result = await transaction_service.commit(call.broker, request)
+    except RequestError as error:
+        return _refused_transaction(error)
+    return Reply(200, render.transaction(result))
 
 
 def _timers_of(call: Call, raw: bytes) -> list[TimerOperation]:
@@ -273,4 +282,5 @@ HANDLERS: dict[str, Handler] = {
     )
 }
 HANDLERS |= hot_kv.HANDLERS
+HANDLERS |= hot_system.HANDLERS
 HANDLERS |= hot_timers.HANDLERS

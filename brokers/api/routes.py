@@ -92,6 +92,7 @@ _POP = "/api/v1/pop"
 _QUEUES = "/api/v1/resources/queues"
 _KV = "/api/v1/kv"
 _SYSTEM = "/api/v1/system"
+_POP_MAINTENANCE = f"{_SYSTEM}/maintenance/pop"
 _TIMERS = "/api/v1/timers"
 
 # A HEAD is a GET without its body where a GET changes nothing (`head`). It is never a pop:
@@ -128,6 +129,13 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/api/v1/resources/kv/list", READ, HOT, "kv_list"),
     Route("GET", f"{_SYSTEM}/kv-timers", ADMIN, HOT, "switches_get", False, head=True),
     Route("POST", f"{_SYSTEM}/kv-timers", ADMIN, HOT, "switches_set", False),
+    Route("GET", f"{_SYSTEM}/maintenance", ADMIN, HOT, "maintenance_get", False, head=True),
+    Route("POST", f"{_SYSTEM}/maintenance", ADMIN, HOT, "maintenance_set", False),
+    Route("GET", _POP_MAINTENANCE, ADMIN, HOT, "pop_maintenance_get", False, head=True),
+    Route("POST", _POP_MAINTENANCE, ADMIN, HOT, "pop_maintenance_set", False),
+    Route("GET", f"{_SYSTEM}/shared-state", ADMIN, HOT, "shared_state", False, head=True),
+    Route("GET", "/api/v1/status/buffers", READ, HOT, "buffers_status", False, head=True),
+    Route("POST", "/internal/api/notify", ADMIN, HOT, "notify"),
     Route("POST", _TIMERS, WRITE, HOT, "timers_apply"),
     Route("GET", f"{_TIMERS}/:queue", READ, HOT, "timers_read", head=True),
     Route("GET", f"{_TIMERS}/:queue/*timerKey", READ, HOT, "timer_peek", head=True),

@@ -138,7 +138,7 @@ def _operation(fields: Fields, config: TimersConfig) -> TimerOperation:
     if not INTEGER_MIN <= delay_ms <= INTEGER_MAX:
         raise fields.bad("delayMs", "must be an integer of at most 64 bits")
     partition = fields.identifier("partition", NAME_BYTES_MAX)
-    encrypted = bool(fields.value("encrypted", bool))
+    marked = bool(fields.value("encrypted", bool))
     return TimerOperation(
         queue=queue,
         key=key,
@@ -147,7 +147,7 @@ def _operation(fields: Fields, config: TimersConfig) -> TimerOperation:
         delay_ms=max(delay_ms, -config.horizon_s * 1000, -PAST_MAX_MS),
         partition=DEFAULT_PARTITION if partition is None else partition,
         payload=_payload(fields, config.payload_bytes_max),
-        encrypted=encrypted,
+        marked_encrypted=marked,
     )
 
 

@@ -42,8 +42,11 @@ class Claims:
 
     async def _flush(self, jobs: Sequence[ClaimJob]) -> list[list[ClaimRow]]:
         broker = self._broker
-        broker.counters.claim_calls += 1
         async with broker.admission.slot("pop"):
+            if broker.switches.pop_maintenance:
+                # Thrown while they waited for their turn: nothing is leased any more.
+                return [[] for _ in jobs]
+            broker.counters.claim_calls += 1
             rows = await calls.message_claim(
                 broker.claim_lane.fetch, jobs, window_batch=broker.config.hotlist.window_batch
             )

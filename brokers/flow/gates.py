@@ -189,8 +189,18 @@ class Gates:
     def close(self) -> None:
         """The broker stops: nobody waits any longer."""
         self.closed = True
+        self.ring_everyone()
+
+    def ring_everyone(self) -> None:
+        """Nobody's wait goes on as it was."""
         for seat in self._all:
             seat.ring((0, ""), 0)
+
+    def queues_waited_at(self, queue: str) -> set[int]:
+        """The queues of this name, of any tenant, that somebody waits at."""
+        waiting = [seat for seat in self._all if seat.queue == queue]
+        placed = {queue_id for seat in waiting for queue_id, _ in seat.keys}
+        return placed | {seat.unborn[0] for seat in waiting if seat.unborn is not None}
 
     def parked(self) -> dict[str, int]:
         """Parked pops by queue name, for the gauge."""

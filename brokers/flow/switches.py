@@ -1,4 +1,4 @@
-"""The operator's switches for key/value state and timers, as this broker knows them.
+"""The operator's switches, as this broker knows them.
 
 They are one row of the database, read once a second, so that a switch thrown at one broker
 holds at every other about a second later; here it holds at once. While the database is
@@ -10,7 +10,7 @@ Imports errors, store. Used by runtime.py and services/.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from brokers.errors import StoreError
 from brokers.store import kv_calls
@@ -18,12 +18,27 @@ from brokers.store.calls import Fetch
 
 log = logging.getLogger(__name__)
 READ_EVERY_S = 1.0
+# How long whoever throws a switch, or asks for it, waits for a database that does not answer.
+ASK_S = 2.0
+
 KV, TIMERS_SCHEDULE, TIMERS_FIRE = "kv", "timersSchedule", "timersFire"
+PUSH_MAINTENANCE, POP_MAINTENANCE = "maintenance", "popMaintenance"
+# What each one is when nobody has ever thrown it.
+DEFAULTS: Mapping[str, bool] = {
+    KV: True,
+    TIMERS_SCHEDULE: True,
+    TIMERS_FIRE: True,
+    PUSH_MAINTENANCE: False,
+    POP_MAINTENANCE: False,
+}
+
+# Told which switches are not what they were.
+Listener = Callable[[frozenset[str]], None]
 
 
 class Switches:
-    """Every switch is on unless it was turned off; until they are read for the first time all
-    are off, so that a pause outlives a restart without a gap.
+    """Until they are read for the first time all are off: so a pause of key/value state or of
+    timers outlives a restart without a gap, and nobody is in maintenance by mistake.
     """
 
     def __init__(self, fetch: Fetch) -> None:
@@ -32,6 +47,9 @@ class Switches:
         self._unwritten: dict[str, bool] = {}
         # One at a time: an older answer must not come in after a newer one.
         self._reading = asyncio.Lock()
+        self._told = self._all()
+        # Called in the loop, after the change is in force; must not wait and must not fail.
+        self.listeners: list[Listener] = []
 
     @property
     def known(self) -> bool:
@@ -50,18 +68,36 @@ class Switches:
     def timers_fire_enabled(self) -> bool:
         return self._on(TIMERS_FIRE)
 
+    @property
+    def push_maintenance(self) -> bool:
+        """Every push goes to the spool, and the spool is not drained."""
+        return self._on(PUSH_MAINTENANCE)
+
+    @property
+    def pop_maintenance(self) -> bool:
+        """Every pop is answered at once, with nothing."""
+        return self._on(POP_MAINTENANCE)
+
     def _on(self, name: str) -> bool:
-        if self._stored is None:
-            return self._unwritten.get(name, False)
-        return self._unwritten.get(name, self._stored.get(name, True))
+        if name in self._unwritten:
+            return self._unwritten[name]
+        return self._stored is not None and self._stored.get(name, DEFAULTS[name])
 
     async def throw(self, patch: Mapping[str, bool]) -> bool:
         """In force here at once; false when it could not be written for the others."""
         self._unwritten |= patch
+        self._tell()
+        return await self.look()
+
+    async def look(self) -> bool:
+        """Read them now, and write what is to be written; false when the database does not
+        answer, and what was known stays in force.
+        """
         try:
-            await self.refresh()
-        except StoreError as error:
-            log.warning("a switch is in force here only: %s", error.text)
+            async with asyncio.timeout(ASK_S):
+                await self.refresh()
+        except (StoreError, TimeoutError) as error:
+            log.warning("the switches are those of this broker only: %s", error)
             return False
         return True
 
@@ -69,10 +105,13 @@ class Switches:
         async with self._reading:
             writing = dict(self._unwritten)
             stored = await kv_calls.switch_set(self._fetch, writing)
-            self._stored = {name: value is not False for name, value in stored.items()}
+            self._stored = {
+                name: value for name, value in stored.items() if isinstance(value, bool)
+            }
             for name, value in writing.items():
                 if self._unwritten.get(name) is value:
                     self._unwritten.pop(name)
+            self._tell()
 
     async def run(self) -> None:
         while True:
@@ -81,3 +120,14 @@ class Switches:
                 await self.refresh()
             except StoreError as error:
                 log.debug("switches: %s", error.text)
+
+    def _all(self) -> dict[str, bool]:
+        return {name: self._on(name) for name in DEFAULTS}
+
+    def _tell(self) -> None:
+        now = self._all()
+        changed = frozenset(name for name, value in now.items() if value is not self._told[name])
+        self._told = now
+        if changed:
+            for listener in self.listeners:
+                listener(changed)

@@ -56,7 +56,6 @@ ALTER TABLE queen_wake SET (fillfactor = 50, vacuum_truncate = off);
 ALTER TABLE queen_segment ALTER COLUMN frames SET STORAGE EXTERNAL;
 ALTER TABLE queen_segment ALTER COLUMN ends SET STORAGE EXTERNAL;
 ALTER TABLE queen_segment SET (vacuum_truncate = off, toast.vacuum_truncate = off);
-INSERT INTO queen_system (key, value) VALUES ('maintenance', 'false'), ('pop_maintenance', 'false');
 """
 
 

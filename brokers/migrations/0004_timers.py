@@ -51,6 +51,7 @@ class Migration(migrations.Migration):
                 ("message_id", models.UUIDField()),
                 ("payload", models.BinaryField()),
                 ("encrypted", models.BooleanField(db_default=False)),
+                ("marked_encrypted", models.BooleanField(db_default=False)),
                 ("producer_sub", models.TextField(null=True)),
                 ("attempts", models.BigIntegerField(db_default=0)),
                 ("last_error", models.TextField(null=True)),

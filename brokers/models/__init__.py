@@ -8,7 +8,7 @@ Imports nothing of ours.
 from brokers.models.consumers import Cursor, DeadLetter, Group, Wake
 from brokers.models.kv import KeyValue
 from brokers.models.log import Partition, Queue, Segment, Transaction
-from brokers.models.system import Lease, QueueCounter, Reclaim, System, TransactionSlot
+from brokers.models.system import Lease, QueueCounter, Reclaim, SpoolFile, System, TransactionSlot
 from brokers.models.timers import Timer, TimerReclaim
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "QueueCounter",
     "Reclaim",
     "Segment",
+    "SpoolFile",
     "System",
     "Timer",
     "TimerReclaim",

@@ -1,4 +1,4 @@
-"""What the brokers keep for themselves: flags, schedules, slots, counters, leftovers.
+"""What the brokers keep for themselves: flags, schedules, slots, marks, counters, leftovers.
 
 Imports models/log.py. Used by models/__init__.py.
 """
@@ -10,7 +10,7 @@ from brokers.models.log import Queue
 
 
 class System(models.Model):
-    """A named switch or value of the whole cell (maintenance flags, checksums)."""
+    """A named switch or value of the whole cell (the operator's switches, checksums)."""
 
     key = models.TextField(primary_key=True)
     value = models.JSONField()
@@ -44,6 +44,25 @@ class TransactionSlot(models.Model):
 
     class Meta:
         db_table = "queen_txn_slot"
+
+
+class SpoolFile(models.Model):
+    """A mark: how many records of one spool file are stored, and who drains it.
+
+    It moves in the transaction that stores them. `oldest_accepted_at` is when the oldest
+    record that the spool still held had been accepted; transaction slots wait for it.
+    """
+
+    pk = models.CompositePrimaryKey("spool_id", "file")
+    spool_id = models.UUIDField()
+    file = models.TextField(db_collation="C")
+    done = models.BigIntegerField()
+    server_id = models.TextField()
+    oldest_accepted_at = models.DateTimeField(null=True)
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "queen_spool"
 
 
 class QueueCounter(models.Model):

@@ -30,7 +30,10 @@ class Timer(models.Model):
     txn = models.TextField()
     message_id = models.UUIDField()
     payload = models.BinaryField()
+    # Whether the payload lies in an envelope of a broker's; and whether whoever scheduled it
+    # said that it was encrypted, which is shown and means nothing to us.
     encrypted = models.BooleanField(db_default=False)
+    marked_encrypted = models.BooleanField(db_default=False)
     producer_sub = models.TextField(null=True)
     attempts = models.BigIntegerField(db_default=0)
     last_error = models.TextField(null=True)

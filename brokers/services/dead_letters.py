@@ -4,17 +4,21 @@ Stations of a replay: find -> destination -> frame -> (move, one commit) -> anno
 new message is `dlq:<id of the dead letter>`, so a replay whose answer was lost is found
 out by the dedup window, and its row is kept.
 
-Imports frames, domain, store. Called by api/views/dead_letters.py.
+Imports frames, domain, encryption, store, services/maintenance. Called by
+api/views/dead_letters.py.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from json import loads
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from brokers import frames
 from brokers.domain import NIL_ID
+from brokers.encryption import KeyRing, UndecryptableError, bounded, unreadable
 from brokers.errors import StoreError
+from brokers.services import maintenance
 from brokers.store import calls as hot_calls
 from brokers.store import management_calls as calls
 from brokers.store.calls import PartitionRow, PushGroup
@@ -26,7 +30,6 @@ if TYPE_CHECKING:
 PAGE_BYTES_MAX = 67_108_864
 PURGE_ROWS_MAX = 5000
 REPLAY_ROUNDS = 3
-ENCRYPTED = "the payload is encrypted, and this broker has no key to replay it with"
 TIMER_GROUP = "__timer__"
 TIMER = "a timer that could not be fired is not replayed: schedule it anew"
 NO_KEY = "the destination encrypts its messages, and this broker has no key"
@@ -67,8 +70,11 @@ class Replayed:
 
 
 async def page(broker: "Broker", request: PageRequest) -> list[DeadLetterRow]:
-    """Newest first. A page of large payloads ends early, but has at least one row."""
-    return await calls.dead_letter_list(
+    """Newest first. A page of large payloads ends early, but has at least one row.
+
+    Encrypted payloads are opened; in place of one that cannot be stand null and the error.
+    """
+    rows = await calls.dead_letter_list(
         broker.store.fetch,
         request.tenant,
         queue=request.queue,
@@ -77,6 +83,18 @@ async def page(broker: "Broker", request: PageRequest) -> list[DeadLetterRow]:
         offset=request.offset,
         bytes_max=PAGE_BYTES_MAX,
     )
+    size = sum(len(row.payload) for row in rows if row.encrypted)
+    return await bounded(lambda: [_shown(broker.keys, row) for row in rows], size)
+
+
+def _shown(keys: KeyRing, row: DeadLetterRow) -> DeadLetterRow:
+    if not row.encrypted:
+        return row
+    try:
+        payload = keys.open(row.payload)
+    except UndecryptableError as error:
+        payload = unreadable(error)
+    return row._replace(payload=payload)
 
 
 async def purge(broker: "Broker", tenant: UUID, queue: str, group: str | None) -> int:
@@ -96,7 +114,8 @@ async def purge(broker: "Broker", tenant: UUID, queue: str, group: str | None) -
 async def newest_at(
     broker: "Broker", tenant: UUID, partition_uid: UUID, transaction_id: str
 ) -> UUID | None:
-    """The newest dead letter of an address, whichever group gave up on it."""
+    """The newest dead letter of an address, to be replayed, whichever group gave up on it."""
+    maintenance.check_replay(broker)
     found = await calls.dead_letter_find(
         broker.store.fetch,
         tenant,
@@ -107,8 +126,14 @@ async def newest_at(
 
 
 async def replay(broker: "Broker", request: ReplayRequest) -> Replayed | None:
-    """Move the dead letter; None when it is gone. What fails has changed nothing."""
-    tenant, message_id = request.tenant, broker.ids.mint()
+    """Move the dead letter; None when it is gone. What fails has changed nothing.
+
+    An encrypted one stays as it is, with its flag, wherever it goes: a replay never makes a
+    secret readable in a table. One that nobody could read there is refused, and all are in
+    push maintenance.
+    """
+    maintenance.check_replay(broker)
+    tenant, message_id, keys = request.tenant, broker.ids.mint(), broker.keys
     for _ in range(REPLAY_ROUNDS):
         letter = await calls.dead_letter_find(
             broker.store.fetch, tenant, dead_letter_id=request.dead_letter_id
@@ -118,14 +143,17 @@ async def replay(broker: "Broker", request: ReplayRequest) -> Replayed | None:
         if letter.group == TIMER_GROUP:
             raise StoreError(TIMER)
         if letter.encrypted:
-            raise StoreError(ENCRYPTED)
+            await _check_readable(keys, letter.payload)
         queue = letter.queue if request.queue is None else request.queue
         partition = letter.partition if request.partition is None else request.partition
         [place] = await hot_calls.partition_ensure(broker.store.fetch, tenant, [(queue, partition)])
         if place is None:
             continue
-        if place.encryption_enabled:
-            raise StoreError(NO_KEY)
+        if place.encryption_enabled and not letter.encrypted:
+            if not keys.can_seal:
+                raise StoreError(NO_KEY)
+            payload = await bounded(partial(keys.seal, letter.payload), len(letter.payload))
+            letter = letter._replace(payload=payload, encrypted=True)
         async with broker.admission.slot("maint"):
             result = await calls.dead_letter_replay(
                 broker.store.fetch,
@@ -154,6 +182,13 @@ async def replay(broker: "Broker", request: ReplayRequest) -> Replayed | None:
     raise StoreError("the destination keeps changing: retry")
 
 
+async def _check_readable(keys: KeyRing, payload: bytes) -> None:
+    try:
+        await bounded(partial(keys.open, payload), len(payload))
+    except UndecryptableError as error:
+        raise StoreError(f"{error}; nothing was moved") from None
+
+
 def _message(letter: DeadLetter, place: PartitionRow, message_id: str) -> PushGroup:
     """The flush of one message: a new id and transactionId, the payload as it was."""
     literal = frames.literal(_transaction_id(letter))
@@ -166,7 +201,7 @@ def _message(letter: DeadLetter, place: PartitionRow, message_id: str) -> PushGr
         frames=joined,
         ends=ends,
         transactions=literal,
-        flags=None,
+        flags=bytes([frames.FLAG_ENCRYPTED]) if letter.encrypted else None,
         first_id=message_id,
         last_id=message_id,
     )

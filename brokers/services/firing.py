@@ -6,7 +6,7 @@ moment. Stale ids are read anew, a missing queue is made. A permanent error spli
 call until only the guilty timer is left: that one is charged. A transient one charges
 nobody.
 
-Imports frames, store. Used by services/sweeper.py.
+Imports frames, encryption, store. Used by services/sweeper.py.
 """
 
 import logging
@@ -18,10 +18,13 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from brokers import frames
+from brokers.encryption import KeyRing, bounded
 from brokers.errors import Permanent, StoreError
+from brokers.frames import FLAG_ENCRYPTED
 from brokers.store import calls, timer_calls
 from brokers.store.calls import Fetch, PartitionRow, PushGroup
 from brokers.store.directory import PartitionKey
+from brokers.store.parcels import NO_KEY
 from brokers.store.timer_calls import ClaimedTimer
 
 if TYPE_CHECKING:
@@ -47,8 +50,25 @@ class Load:
     row: PartitionRow | None = None
     settled: bool = False
 
-    def group(self) -> PushGroup:
+    def plain(self) -> list[ClaimedTimer]:
+        """Those to be encrypted before they are stored: scheduled before their queue was."""
+        if self.row is None or not self.row.encryption_enabled:
+            return []
+        return [one for one in self.timers if not one.encrypted]
+
+    def seal(self, keys: KeyRing) -> None:
+        self.timers = [
+            one if one.encrypted else one._replace(payload=keys.seal(one.payload), encrypted=True)
+            for one in self.timers
+        ]
+
+    def group(self, keys: KeyRing) -> PushGroup:
         assert self.row is not None
+        if self.plain():
+            self.seal(keys)
+        flags = None
+        if any(one.encrypted for one in self.timers):
+            flags = bytes([FLAG_ENCRYPTED if one.encrypted else 0 for one in self.timers])
         joined, ends = frames.join([_frame(one) for one in self.timers])
         return PushGroup(
             partition_id=self.row.id,
@@ -57,7 +77,7 @@ class Load:
             frames=joined,
             ends=ends,
             transactions=frames.TEXT_SEPARATOR.join(one.transaction_literal for one in self.timers),
-            flags=None,
+            flags=flags,
             first_id=self.timers[0].message_id,
             last_id=self.timers[-1].message_id,
         )
@@ -105,6 +125,8 @@ class Firing:
             try:
                 await self._resolve(token, left)
                 left = [load for load in left if not load.settled]
+                await self._seal(token, left)
+                left = [load for load in left if not load.settled]
                 ready = [load for load in left if load.row is not None]
                 if not ready:
                     continue
@@ -132,7 +154,7 @@ class Firing:
                 token,
                 [one.place for load in loads for one in load.timers],
                 [no for no, load in enumerate(loads, 1) for _ in load.timers],
-                [load.group() for load in loads],
+                [load.group(self._broker.keys) for load in loads],
                 wait_ms=wait_ms,
             )
 
@@ -175,6 +197,27 @@ class Firing:
                 load.row = row
                 if row is not None:
                     directory.partitions.put(load.key, row)
+
+    async def _seal(self, token: str, loads: Sequence[Load]) -> None:
+        """Encrypt what its queue wants encrypted. Without a key that is nobody's fault but
+        ours: those timers are let go uncharged, for a broker that has one."""
+        secret = [load for load in loads if load.plain()]
+        if not secret:
+            return
+        if not self._broker.keys.can_seal:
+            log.warning("timers wait: %s", NO_KEY)
+            await self._release(token, secret, self._config.backoff_min_ms)
+            for load in secret:
+                load.settled = True
+                # The flag may be an old one: have it looked at again next time.
+                self._forget(load)
+            return
+
+        def work() -> None:
+            for load in secret:
+                load.seal(self._broker.keys)
+
+        await bounded(work, sum(len(one.payload) for load in secret for one in load.plain()))
 
     async def _isolate(
         self, token: str, loads: Sequence[Load], error: Permanent, *, wait_ms: int

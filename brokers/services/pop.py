@@ -5,7 +5,8 @@ is taken, and its bell rearmed, before the look: a push that commits between the
 the wait still rings. The first look asks the database when the ring knows nothing; later
 looks go through memory, and the floor sees to it that memory learns.
 
-Imports domain, frames, flow, store, services/{autopilot,subscriptions}. Called by api/hot.py.
+Imports domain, frames, encryption, flow, store, services/{autopilot,maintenance,subscriptions}.
+Called by api/hot.py.
 """
 
 import asyncio
@@ -16,11 +17,12 @@ from uuid import uuid4
 
 from brokers import frames
 from brokers.domain import PopRequest, PopResult
+from brokers.encryption import UndecryptableError, bounded, unreadable_frame
 from brokers.errors import Refusal
 from brokers.flow.gates import Seat
 from brokers.flow.ready import Candidate, Ring
 from brokers.flow.registry import HandedOut
-from brokers.services import autopilot
+from brokers.services import autopilot, maintenance
 from brokers.services.autopilot import Knobs
 from brokers.services.subscriptions import ensure_subscribed
 from brokers.store import calls
@@ -43,8 +45,13 @@ async def pop(broker: "Broker", request: PopRequest) -> PopResult:
     """Claim up to `batch` messages, waiting up to `timeout_s` for the first if asked to.
 
     A parked pop holds a seat and nothing else; when all seats are taken it is refused. A
-    cancelled pop frees its seat, and what was being claimed for it is handed back.
+    cancelled pop frees its seat, and what was being claimed for it is handed back. In pop
+    maintenance it is answered at once, and so is a parked one when that begins.
     """
+    if maintenance.pops_paused(broker):
+        broker.counters.pop_requests += 1
+        broker.counters.pop_empty += 1
+        return maintenance.paused_pop(request)
     if len(broker.gates) >= broker.config.pop.seats_max:
         raise Refusal(SEATS_TAKEN, code="rate_limited", retry_after_s=1)
     broker.counters.pop_requests += 1
@@ -52,18 +59,22 @@ async def pop(broker: "Broker", request: PopRequest) -> PopResult:
     visit = Visit(broker, request, deadline)
     with broker.gates.seat(request.queue) as seat:
         result = await visit.look(seat)
-        while not (result.messages or broker.gates.closed):
+        while not (result.messages or broker.gates.closed or maintenance.pops_paused(broker)):
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0 and not visit.holding:
                 break
             rung = await seat.wait(max(min(remaining_s, visit.patience_s), 0.0))
             late = time.monotonic() >= deadline
-            if late and not rung and not visit.holding:
+            if (late and not rung and not visit.holding) or maintenance.pops_paused(broker):
                 break
             seat.rearm()
             result = await visit.look(seat)
             if late:
                 break
+    if maintenance.pops_paused(broker) and not result.messages:
+        result = maintenance.paused_pop(request)
+    if visit.sealed:
+        await visit.open_sealed(result)
     broker.counters.pop_messages += len(result.messages)
     broker.counters.pop_empty += not result.messages
     visit.count(result)
@@ -95,6 +106,9 @@ class Visit:
         self._patient = request.wait
         self._queue_gone = False
         self._looked_anew = False
+        # What was taken encrypted: its position in the result, and its bytes up to and
+        # behind the end of the payload.
+        self.sealed: list[tuple[int, bytes, bytes]] = []
         # How long to park before looking again without a bell.
         self.patience_s = float("inf")
 
@@ -149,6 +163,30 @@ class Visit:
             # Every claim of this look was lost to others, and there are more candidates.
             self.patience_s = HOLD_STEP_S
         return result
+
+    async def open_sealed(self, result: PopResult) -> None:
+        """Decrypt what was taken. A message that cannot be opened carries its error instead
+        of its data, can be acked like any other, and holds up nobody.
+
+        Where that takes a while the loop goes on, so the client may be gone meanwhile.
+        """
+        try:
+            await bounded(
+                lambda: self._open(result.messages), sum(len(frame) for _, frame, _ in self.sealed)
+            )
+        except asyncio.CancelledError:
+            await hand_back(self._broker, result)
+            raise
+
+    def _open(self, messages: list[bytes]) -> None:
+        keys = self._broker.keys
+        for position, frame, tail in self.sealed:
+            try:
+                message = keys.open_frame(frame)
+            except UndecryptableError as error:
+                message = unreadable_frame(frame, error)
+                self._broker.counters.undecryptable += 1
+            messages[position] = message + tail
 
     def count(self, result: PopResult) -> None:
         """What this pop adds to its queue's statistics; a discovery counts where it found."""
@@ -408,6 +446,13 @@ class Visit:
                 f',"deliveryAttempt":{attempt}{queue}}}'
             ).encode()
             split = row.frames.split(frames.SEPARATOR)
+            if row.flags is not None:
+                first = len(result.messages)
+                self.sealed += [
+                    (first + no, split[no], tail)
+                    for no, flag in enumerate(row.flags)
+                    if flag & frames.FLAG_ENCRYPTED
+                ]
             result.messages.extend([one + tail for one in split])
             if not request.auto_ack:
                 batch = batches.get(row.partition_id)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from brokers import frames
 from brokers.domain import PushItem, PushOutcome, PushRequest
 from brokers.errors import Refusal
-from brokers.store.combine import Parcel
+from brokers.store.parcels import Parcel
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker

@@ -1,16 +1,25 @@
-"""The operator's switches for key/value state and timers: what they are, and throwing them.
+"""The operator's switches: what they are, and throwing them.
 
-Imports flow/switches. Called by api/hot_kv.py.
+Imports flow/switches. Called by api/hot_kv.py and api/hot_system.py.
 """
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from brokers.flow.switches import KV, TIMERS_FIRE, TIMERS_SCHEDULE
+from brokers.flow.switches import (
+    KV,
+    POP_MAINTENANCE,
+    PUSH_MAINTENANCE,
+    TIMERS_FIRE,
+    TIMERS_SCHEDULE,
+)
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
 
+__all__ = ["NAMES", "POP_MAINTENANCE", "PUSH_MAINTENANCE", "SwitchState", "state", "throw"]
+
+# Those of /api/v1/system/kv-timers.
 NAMES = (KV, TIMERS_SCHEDULE, TIMERS_FIRE)
 
 
@@ -18,11 +27,26 @@ class SwitchState(NamedTuple):
     kv_enabled: bool
     timers_schedule_enabled: bool
     timers_fire_enabled: bool
+    push_maintenance: bool
+    pop_maintenance: bool
 
 
 def state(broker: "Broker") -> SwitchState:
+    """As they are in force here."""
     known = broker.switches
-    return SwitchState(known.kv_enabled, known.timers_schedule_enabled, known.timers_fire_enabled)
+    return SwitchState(
+        known.kv_enabled,
+        known.timers_schedule_enabled,
+        known.timers_fire_enabled,
+        known.push_maintenance,
+        known.pop_maintenance,
+    )
+
+
+async def state_now(broker: "Broker") -> SwitchState:
+    """As they are everywhere; as they are here, while the database does not answer."""
+    await broker.switches.look()
+    return state(broker)
 
 
 async def throw(broker: "Broker", patch: Mapping[str, bool]) -> bool:

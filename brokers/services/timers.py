@@ -3,23 +3,29 @@
 Stations of a schedule: check the switch -> apply (one commit) -> ring our sweeper -> answer.
 Only the database's clock says when a timer is due; what we tell the sweeper is a hint.
 
-Imports domain, store, flow/sleep (through the broker). Called by api/hot_timers.py.
+Imports domain, encryption, store, flow/sleep (through the broker). Called by api/hot_timers.py
+and services/transaction.py.
 """
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from brokers.domain import Timer, TimerOperation, TimerOutcome
-from brokers.errors import Permanent, Refusal, StoreError
+from brokers.encryption import bounded
+from brokers.errors import Permanent, Refusal, RequestError, StoreError
 from brokers.store import timer_calls
-from brokers.store.combine import NO_KEY
+from brokers.store.parcels import NO_KEY
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
 
 ENCRYPTS = "QN010"
+SEAL_ROUNDS_MAX = 3
+QUEUE_CHANGING = "the queue keeps changing: retry"
+ALREADY_ENCRYPTED = "encrypted cannot be sent: the queue {queue!r} encrypts its messages itself"
 RETRY_AFTER_S = 1
 NOT_READY = "the operator's switches have not been read yet"
 DISABLED = "an operator has paused the scheduling of timers; cancels and reads go on"
@@ -47,18 +53,73 @@ async def apply(broker: "Broker", request: ApplyRequest) -> list[TimerOutcome]:
         return []
     check_switch(broker, request.operations)
     try:
-        outcomes = await timer_calls.timer_apply(
-            broker.store.fetch,
-            request.tenant,
-            request.operations,
-            producer_sub=request.producer_sub,
-        )
+        outcomes = await _apply(broker, request)
     except StoreError as error:
         schedules = sum(one.delay_ms is not None for one in request.operations)
         broker.timer_metrics.schedule_rejected += schedules
         raise refusal(error) from error
     scheduled(broker, request.operations)
     return outcomes
+
+
+async def _apply(broker: "Broker", request: ApplyRequest) -> list[TimerOutcome]:
+    """The database says which queues encrypt; what we believed costs a round at most."""
+    for _ in range(SEAL_ROUNDS_MAX):
+        operations = await sealed(broker, request.tenant, request.operations)
+        try:
+            return await timer_calls.timer_apply(
+                broker.store.fetch, request.tenant, operations, producer_sub=request.producer_sub
+            )
+        except Permanent as error:
+            if not learned(broker, request.tenant, request.operations, error):
+                raise
+    raise StoreError(QUEUE_CHANGING)
+
+
+async def sealed(
+    broker: "Broker", tenant: UUID, operations: Sequence[TimerOperation]
+) -> Sequence[TimerOperation]:
+    """The operations with the payloads encrypted of those queues that are known to encrypt.
+
+    Raises RequestError where the caller says that such a payload is encrypted already.
+    """
+    known = broker.directory.encrypting
+    secret = {
+        no: one
+        for no, one in enumerate(operations)
+        if one.delay_ms is not None and known.get((tenant, one.queue))
+    }
+    if not secret or not broker.keys.can_seal:
+        return operations
+    for one in secret.values():
+        if one.marked_encrypted:
+            text = ALREADY_ENCRYPTED.format(queue=one.queue)
+            raise RequestError(text, code="timers_bad_request")
+    seal = broker.keys.seal
+    changed = list(operations)
+
+    def work() -> None:
+        for no, one in secret.items():
+            changed[no] = replace(one, payload=seal(one.payload), encrypted=True)
+
+    await bounded(work, sum(len(one.payload) for one in secret.values()))
+    return changed
+
+
+def learned(
+    broker: "Broker", tenant: UUID, operations: Sequence[TimerOperation], error: Permanent
+) -> bool:
+    """Whether the call is to be made again, because the database named the queues that
+    encrypt and we have a key."""
+    if error.sqlstate != ENCRYPTS or not broker.keys.can_seal:
+        return False
+    encrypting = set(json.loads(error.detail or "[]"))
+    for queue in {one.queue for one in operations}:
+        if queue in encrypting:
+            broker.directory.encrypting.put((tenant, queue), True)
+        else:
+            broker.directory.encrypting.forget((tenant, queue))
+    return True
 
 
 async def peek(broker: "Broker", tenant: UUID, queue: str, key: str) -> Timer | None:

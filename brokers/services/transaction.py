@@ -4,6 +4,7 @@ Imports domain, frames, store, flow/acks, flow/kv, services/kv, push and timers.
 api/hot.py.
 """
 
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -25,10 +26,10 @@ from brokers.flow.kv import READS_TOO_MUCH
 from brokers.services import kv as kv_service
 from brokers.services import timers as timer_service
 from brokers.services.push import make_parcel
-from brokers.store import calls, kv_calls, timer_calls
+from brokers.store import calls, kv_calls, sealing, timer_calls
 from brokers.store.calls import CommitRow, PartitionRow, PushGroup
-from brokers.store.combine import NO_KEY
 from brokers.store.kv_calls import KvRow
+from brokers.store.parcels import NO_KEY, Parcel
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 STALE, DUPLICATE, ACK_REJECTED = "QN001", "QN002", "QN003"
 STALE_ROUNDS_MAX = 3
 QUEUE_CHANGING = "the queue keeps changing: retry"
+SPOOLED = "earlier messages of a partition are still in this broker's spool: retry"
+SPOOL_WAIT_S = 1.0
 UNRESOLVABLE = "QTXN ack references unknown transactionId; transaction rolled back"
 
 
@@ -50,10 +53,13 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
         kv_service.check_rider(broker, request.kv)
     timer_service.check_switch(broker, request.timers)
     plan = Plan(broker, request)
+    if not await plan.in_order():
+        return _failure(transaction_id, "db_error", SPOOLED)
     for _ in range(STALE_ROUNDS_MAX):
         refused = await plan.resolve()
         if refused is not None:
             return _failure(transaction_id, "db_error", refused)
+        timers = await timer_service.sealed(broker, request.tenant, request.timers)
         try:
             async with broker.admission.slot("push"):
                 rows = await calls.transaction_commit(
@@ -65,13 +71,13 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
                     mentions_lease=request.mentions_lease,
                     wait_ms=broker.config.push.busy_ms,
                     **plan.riders(),
-                    timers=timer_calls.apply_columns(
-                        request.tenant, request.timers, request.producer_sub
-                    ),
+                    timers=timer_calls.apply_columns(request.tenant, timers, request.producer_sub),
                 )
         except Permanent as error:
             if error.sqlstate == STALE:
                 plan.forget()
+                continue
+            if timer_service.learned(broker, request.tenant, request.timers, error):
                 continue
             return _refusal(transaction_id, plan, error)
         except StoreError as error:
@@ -113,35 +119,49 @@ class Plan:
         self.groups: list[PushGroup] = []
         self._rows: list[PartitionRow] = []
 
+    async def in_order(self) -> bool:
+        """Whether nothing that was pushed earlier, to the same partitions, waits in the spool."""
+        spool = self._broker.spool
+        if spool is None or not self._places:
+            return True
+        tenant = self._request.tenant
+        return await spool.clear([(tenant, *place) for place in self._places], SPOOL_WAIT_S)
+
     async def resolve(self) -> str | None:
-        """Give every group its ids; a text when a queue refuses to be pushed to."""
+        """Give every group its ids, and seal what goes to a queue that encrypts; a text when a
+        queue refuses to be pushed to."""
         if not self._places:
             return None
-        broker, tenant = self._broker, self._request.tenant
+        broker, tenant, keys = self._broker, self._request.tenant, self._broker.keys
         places = list(self._places)
         known = [broker.directory.partitions.get((tenant, *place)) for place in places]
-        if any(row is None or row.encryption_enabled for row in known):
+        # Without a key a queue refuses: that is not said by an old flag.
+        if any(row is None or (row.encryption_enabled and not keys.can_seal) for row in known):
             known = list(await calls.partition_ensure(broker.store.fetch, tenant, places))
             for place, row in zip(places, known, strict=True):
                 if row is None:
                     return QUEUE_CHANGING
                 broker.directory.partitions.put((tenant, *place), row)
         self._rows = [row for row in known if row is not None]
-        if any(row.encryption_enabled for row in self._rows):
+        secret = [row.encryption_enabled for row in self._rows]
+        if any(secret) and not keys.can_seal:
             return NO_KEY
+        parcels = [self._parcel(nos) for nos in self._places.values()]
+        await sealing.seal_bounded(keys, list(compress(parcels, secret)))
         self.groups = [
-            self._group(row, nos)
-            for row, nos in zip(self._rows, self._places.values(), strict=True)
+            self._group(row, parcel) for row, parcel in zip(self._rows, parcels, strict=True)
         ]
         return None
 
-    def _group(self, row: PartitionRow, nos: list[int]) -> PushGroup:
+    def _parcel(self, nos: list[int]) -> Parcel:
         items = [self._request.operations[no] for no in nos]
-        parcel = make_parcel(
+        return make_parcel(
             [item for item in items if isinstance(item, PushItem)],
             [self._ids[no] for no in nos],
             self._request.producer_sub,
         )
+
+    def _group(self, row: PartitionRow, parcel: Parcel) -> PushGroup:
         joined, ends = frames.join(parcel.frames)
         return PushGroup(
             partition_id=row.id,
@@ -150,7 +170,7 @@ class Plan:
             frames=joined,
             ends=ends,
             transactions=frames.TEXT_SEPARATOR.join(parcel.literals),
-            flags=None,
+            flags=sealing.flags([parcel]),
             first_id=parcel.ids[0],
             last_id=parcel.ids[-1],
         )

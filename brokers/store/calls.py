@@ -5,7 +5,7 @@ nothing. `fetch` is that of a pool or of a lane (see pool.py). Arrays of numbers
 travel as their text form, which is quicker to make than element by element; frames travel
 binary.
 
-Imports domain and errors' users' types only. Used by services/ and flow/.
+Imports errors. Used by services/ and flow/.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -14,9 +14,12 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from brokers.errors import StoreError
+
 Fetch = Callable[..., Awaitable[list[Any]]]
 
 PING = "SELECT 1"
+PING_WRITABLE = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
 QUEUE_ENSURE = """
 SELECT id, uid::text, config_version, lease_time, delayed_processing, window_buffer,
        min_pop_wait_time, encryption_enabled, max_deliveries
@@ -38,7 +41,7 @@ MESSAGE_PUSH = """
 SELECT group_no, verdict, duplicate_positions, duplicate_ids::text[]
   FROM queen_message_push_v1(
        %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::text[],
-       %b::bytea[], %s::uuid[], %s::uuid[], %s::integer)
+       %b::bytea[], %s::uuid[], %s::uuid[], %s::integer, true, NULL)
 """
 GROUP_REGISTER = """
 SELECT created, conflation
@@ -83,7 +86,7 @@ SELECT kind, no, outcome, duplicate_positions, duplicate_ids::text[], lease_rele
        %s::uuid[], %s::smallint[], %b::text[], %b::text[], %b::bytea[], %s::bigint[],
        %s::bigint[], %s::numeric[], %s::numeric[], %s::numeric[], %s::boolean[], %s::bigint,
        %s::uuid, %b::text[], %b::text[], %b::text[], %s::bigint[], %b::text[], %b::bytea[],
-       %s::boolean[], %s::text)
+       %s::boolean[], %s::boolean[], %s::text)
 """
 NO_KV = (None,) * 11
 
@@ -254,6 +257,13 @@ def array(values: Iterable[object]) -> str:
 
 async def ping(fetch: Fetch, *, timeout_s: float) -> None:
     await fetch(PING, timeout_s=timeout_s)
+
+
+async def ping_writable(fetch: Fetch, *, timeout_s: float) -> None:
+    """A round trip to a server that takes writes; a standby counts as away."""
+    [[read_only]] = await fetch(PING_WRITABLE, (), timeout_s=timeout_s)
+    if read_only:
+        raise StoreError("the server is read-only", sqlstate="25006")
 
 
 async def queue_ensure(fetch: Fetch, tenant: UUID, name: str) -> QueueRow:

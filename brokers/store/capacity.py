@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 
-# Beside the pool: the lanes of the push combiner, and what management routes and the schema use.
-OTHER_CONNECTIONS = 8
+# Beside the pool: the lanes, and what management routes and the schema use.
+OTHER_CONNECTIONS = 10
 
 LIMITS = """
 SELECT current_setting('max_connections')::int,

@@ -8,12 +8,17 @@ from collections.abc import Sequence
 from brokers.store.calls import Fetch, array
 
 QUEUE_COUNTER_ADD = "SELECT queen_queue_counter_add_v1(%s::text, %s::bigint[], %s::bigint[])"
-TXN_SLOT_CLEAR = "SELECT queen_txn_slot_clear_v1(%s::bigint, %s::integer)"
+TXN_SLOT_CLEAR = "SELECT queen_txn_slot_clear_v1(%s::bigint, %s::integer, %s::integer)"
+# Spools that grew while the server was away report what they hold within this time.
+SETTLE_S = 60
 QUEUE_RECLAIM = "SELECT queen_queue_reclaim_v1(%s::integer)"
 
 
-async def txn_slot_clear(fetch: Fetch, *, longest_s: int, rows_max: int) -> int:
-    [[cleared]] = await fetch(TXN_SLOT_CLEAR, (longest_s, rows_max))
+async def txn_slot_clear(
+    fetch: Fetch, *, longest_s: int, rows_max: int, settle_s: int = SETTLE_S
+) -> int:
+    """Slots emptied. Nothing is, until the server has been up for `settle_s`."""
+    [[cleared]] = await fetch(TXN_SLOT_CLEAR, (longest_s, rows_max, settle_s))
     return cleared
 
 

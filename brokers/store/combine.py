@@ -5,132 +5,84 @@ carries many partitions and many requests. Per partition at most one flush is in
 what arrives meanwhile is the next one: that is its gate, and it is why messages of one
 partition are stored in the order they came.
 
+Where a flush goes, to the store or to the spool, is chosen when it takes its parcels,
+under the gate. What the store could not take follows into the spool before the gate opens
+again, so what waits behind it goes there too, in order.
+
 A partition whose row is held by somebody else (`busy`) keeps its gate and goes alone over
 one of two more connections, so that it holds up nobody. `stale` ids are reloaded and
 repeated. A permanent error splits the call until only the guilty item fails.
 
-Imports domain, frames, calls, directory, pool. Used by services/push.py and runtime.py.
+Imports encryption, parcels, sealing, calls, directory, pool. Used by services/ and runtime.py.
 """
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
-from brokers import frames
 from brokers.config import PushConfig
-from brokers.errors import NoConnection, Permanent, StatementCancelled, StoreError
-from brokers.store import calls
-from brokers.store.calls import PartitionRow, PushGroup, PushVerdict
+from brokers.encryption import KeyRing
+from brokers.errors import Permanent, StoreError
+from brokers.store import calls, sealing
 from brokers.store.directory import Directory, PartitionKey
+from brokers.store.parcels import (
+    NO_KEY,
+    OUTCOME_UNKNOWN,
+    Gate,
+    Load,
+    Parcel,
+    Path,
+    Piece,
+    failure_text,
+    parcel_of,
+)
 from brokers.store.pool import Lane
 
 log = logging.getLogger(__name__)
 
 STALE_ROUNDS_MAX = 3
 BUSY_LANES = 2
-OUTCOME_UNKNOWN = "outcome unknown: retry with the same transactionId"
-DATABASE_AWAY = "the database is away: retry with the same transactionId"
-NO_KEY = "the queue has encryptionEnabled but this broker has no encryption key"
+CHANGED_MEANWHILE = "the queue was changed meanwhile: retry"
 
 Slot = Callable[[], AbstractAsyncContextManager[Any]]
 Announce = Callable[[Sequence[tuple[UUID, str, str, int, int, int]]], None]
+Room = OrderedDict[PartitionKey, Gate]
 
 
-class Parcel:
-    """What one request pushes to one partition, in order. `outcomes` fills up as it is stored."""
+class Aside(Protocol):
+    """Where parcels go that the store cannot have now."""
 
-    __slots__ = ("frames", "ids", "literals", "outcomes", "size_bytes", "waiter")
+    handover_s: float
 
-    def __init__(self, ids: list[str], literals: list[str], frames_: list[bytes]) -> None:
-        self.ids = ids
-        self.literals = literals
-        self.frames = frames_
-        self.size_bytes = sum(map(len, frames_))
-        # One (status, message id, error) an item; None while it is not settled.
-        self.outcomes: list[tuple[str, str, str | None]] | None = None
-        self.waiter: Callable[[], None] | None = None
+    def path(self, key: PartitionKey) -> Path:
+        """Where the next flush of this partition goes, as things stand."""
 
-    def settle(self, outcomes: list[tuple[str, str, str | None]]) -> None:
-        self.outcomes = outcomes
-        if self.waiter is not None:
-            self.waiter()
+    def failed(self, error: StoreError) -> None:
+        """A push call failed: it may be that the database is away."""
+
+    async def write(self, loads: Sequence[Load], error: StoreError | None) -> None:
+        """Settle every load: `buffered` once it is safe on disk, else `failed`."""
 
 
-class Gate:
-    """A partition's gate: parcels that wait, and whether one flush is under way."""
+class Nowhere:
+    """No spool: what the store cannot have fails."""
 
-    __slots__ = ("key", "parcels", "shut", "stale_rounds")
+    handover_s = 0.0
 
-    def __init__(self, key: PartitionKey) -> None:
-        self.key = key
-        self.parcels: deque[Parcel] = deque()
-        self.shut = False
-        self.stale_rounds = 0
+    def path(self, key: PartitionKey) -> Path:
+        return Path.STORE
 
+    def failed(self, error: StoreError) -> None:
+        pass
 
-class Load:
-    """The parcels of one gate that go together in one call."""
-
-    __slots__ = ("done", "gate", "parcels", "row")
-
-    def __init__(self, gate: Gate, parcels: list[Parcel]) -> None:
-        self.gate = gate
-        self.parcels = parcels
-        self.row: PartitionRow | None = None
-        self.done = False
-
-    def group(self) -> PushGroup:
-        assert self.row is not None
-        if len(self.parcels) == 1:
-            [parcel] = self.parcels
-            all_frames, literals, ids = parcel.frames, parcel.literals, parcel.ids
-        else:
-            all_frames = [frame for parcel in self.parcels for frame in parcel.frames]
-            literals = [literal for parcel in self.parcels for literal in parcel.literals]
-            ids = [one for parcel in self.parcels for one in parcel.ids]
-        joined, ends = frames.join(all_frames)
-        return PushGroup(
-            partition_id=self.row.id,
-            queue_id=self.row.queue_id,
-            version=self.row.version,
-            frames=joined,
-            ends=ends,
-            transactions=frames.TEXT_SEPARATOR.join(literals),
-            flags=None,
-            first_id=ids[0],
-            last_id=ids[-1],
-        )
-
-    def count(self) -> int:
-        return sum(len(parcel.ids) for parcel in self.parcels)
-
-    def settle(self, verdict: PushVerdict) -> int:
-        """Tell every parcel what became of it; returns how many messages were written."""
-        positions, originals = verdict.duplicate_positions, verdict.duplicate_ids
-        if not positions or not originals:
-            for parcel in self.parcels:
-                parcel.settle([("queued", one, None) for one in parcel.ids])
-            return self.count()
-        duplicates = dict(zip(positions, originals, strict=True))
-        position = 0
-        for parcel in self.parcels:
-            outcomes: list[tuple[str, str, str | None]] = []
-            for one in parcel.ids:
-                original = duplicates.get(position)
-                position += 1
-                outcomes.append(
-                    ("queued", one, None) if original is None else ("duplicate", original, None)
-                )
-            parcel.settle(outcomes)
-        return position - len(positions)
-
-    def fail(self, error: str) -> None:
-        for parcel in self.parcels:
-            parcel.settle([("failed", one, error) for one in parcel.ids])
+    async def write(self, loads: Sequence[Load], error: StoreError | None) -> None:
+        text = OUTCOME_UNKNOWN if error is None else failure_text(error)
+        for load in loads:
+            load.fail(text)
 
 
 class PushCombiner:
@@ -140,13 +92,16 @@ class PushCombiner:
         self,
         *,
         config: PushConfig,
+        keys: KeyRing,
         directory: Directory,
         lane: Lane,
         busy_lanes: Sequence[Lane],
         slot: Slot,
         announce: Announce,
+        aside: Aside | None = None,
     ) -> None:
         self._config = config
+        self._keys = keys
         self._directory = directory
         self._lane = lane
         self._busy_lanes: asyncio.Queue[Lane] = asyncio.Queue()
@@ -154,10 +109,11 @@ class PushCombiner:
             self._busy_lanes.put_nowait(one)
         self._slot = slot
         self._announce = announce
+        self.aside: Aside = aside or Nowhere()
         self._gates: dict[PartitionKey, Gate] = {}
-        self._open: OrderedDict[PartitionKey, Gate] = OrderedDict()
-        self._arrived = asyncio.Event()
-        self._aside: set[asyncio.Task[None]] = set()
+        self._rooms: dict[Path, Room] = {path: OrderedDict() for path in Path}
+        self._arrived = {path: asyncio.Event() for path in Path}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self.waiting_bytes = 0
@@ -170,43 +126,95 @@ class PushCombiner:
             gate = self._gates[key] = Gate(key)
         gate.parcels.append(parcel)
         self.waiting_bytes += parcel.size_bytes
-        if not gate.shut:
-            self._open[key] = gate
-            self._arrived.set()
+        if not gate.shut and gate.room is None:
+            self._offer(gate)
         self._idle.clear()
+
+    def reconsider(self, key: PartitionKey | None = None) -> None:
+        """Paths may have changed: of one partition, or of all."""
+        gates = list(self._gates.values()) if key is None else [self._gates.get(key)]
+        for gate in gates:
+            if gate is not None and gate.room is not None:
+                self._offer(gate)
 
     async def run(self) -> None:
         """Flush for ever; cancelled at the end by whoever started it."""
+        spooling = asyncio.create_task(self._run_spool(), name="push combiner: spool")
+        try:
+            await self._run_store()
+        finally:
+            spooling.cancel()
+            await asyncio.gather(spooling, return_exceptions=True)
+
+    async def _run_store(self) -> None:
+        arrived = self._arrived[Path.STORE]
         while True:
-            await self._arrived.wait()
-            loads = self._take()
+            await arrived.wait()
+            loads = self._take(Path.STORE)
             if not loads:
-                self._arrived.clear()
+                arrived.clear()
                 continue
             try:
                 async with self._slot():
                     # What arrived while we waited for the slot rides along.
-                    loads += self._take(loads)
+                    loads += self._take(Path.STORE, loads)
                     await self._flush(loads, self._lane, wait_ms=0)
             except asyncio.CancelledError:
                 for load in loads:
-                    load.fail(OUTCOME_UNKNOWN)
+                    if not load.done:
+                        load.fail(OUTCOME_UNKNOWN)
                 raise
             except Exception:
                 log.exception("push combiner: flush")
-                self._finish(loads, lambda load: load.fail(OUTCOME_UNKNOWN))
+                await self._put_aside(loads, StoreError("internal error", outcome_unknown=True))
+
+    async def _run_spool(self) -> None:
+        arrived = self._arrived[Path.SPOOL]
+        while True:
+            await arrived.wait()
+            loads = self._take(Path.SPOOL)
+            if loads:
+                await self._put_aside(loads, None)
+            else:
+                arrived.clear()
 
     async def drained(self) -> None:
         """Wait until nothing is waiting or under way."""
         await self._idle.wait()
 
-    def _take(self, already: Sequence[Load] = ()) -> list[Load]:
+    def _path(self, gate: Gate) -> Path:
+        path = self.aside.path(gate.key)
+        return Path.SPOOL if path is Path.WAIT and gate.late else path
+
+    def _offer(self, gate: Gate) -> None:
+        """Let an open gate with parcels stand where its next flush will look for it."""
+        path = self._path(gate)
+        room = self._rooms[path]
+        if gate.room is not room:
+            gate.leave_room()
+            gate.room = room
+            room[gate.key] = gate
+        if path is Path.WAIT and gate.alarm is None:
+            loop = asyncio.get_running_loop()
+            gate.alarm = loop.call_later(self.aside.handover_s, self._waited_in_vain, gate)
+        self._arrived[path].set()
+
+    def _waited_in_vain(self, gate: Gate) -> None:
+        gate.alarm, gate.late = None, True
+        if gate.room is not None:
+            self._offer(gate)
+
+    def _take(self, path: Path, already: Sequence[Load] = ()) -> list[Load]:
         """Shut the next open gates and take what waits behind them, within the call's bounds."""
         items = sum(load.count() for load in already)
         size = sum(parcel.size_bytes for load in already for parcel in load.parcels)
         loads: list[Load] = []
-        while self._open:
-            key, gate = next(iter(self._open.items()))
+        room = self._rooms[path]
+        while room:
+            gate = next(iter(room.values()))
+            if self._path(gate) is not path:
+                self._offer(gate)
+                continue
             taken: list[Parcel] = []
             while gate.parcels:
                 parcel = gate.parcels[0]
@@ -218,7 +226,8 @@ class PushCombiner:
                 taken.append(gate.parcels.popleft())
             if not taken:
                 break
-            del self._open[key]
+            gate.leave_room()
+            gate.calm()
             gate.shut = True
             loads.append(Load(gate, taken))
         return loads
@@ -228,13 +237,14 @@ class PushCombiner:
             loads = await self._resolve(loads, lane)
             if not loads:
                 return
-            groups = [load.group() for load in loads]
+            groups = [load.group(self._keys) for load in loads]
             verdicts = await calls.message_push(lane.fetch, groups, wait_ms=wait_ms)
         except Permanent as error:
             await self._split(loads, lane, error, wait_ms=wait_ms)
             return
         except StoreError as error:
-            self._fail(loads, error)
+            self.aside.failed(error)
+            await self._put_aside(loads, error)
             return
         self.flushes += 1
         news = []
@@ -269,16 +279,21 @@ class PushCombiner:
                 load.row = row
                 if row is not None:
                     self._directory.partitions.put(load.gate.key, row)
-        allowed = []
+        allowed, secret = [], []
         for load in loads:
             if load.row is None:
                 self._repeat(load)
-            elif load.row.encryption_enabled:
+            elif not load.row.encryption_enabled or sealing.is_sealed(load.parcels):
+                allowed.append(load)
+            elif self._keys.can_seal:
+                allowed.append(load)
+                secret += load.parcels
+            else:
                 # The flag may be an old one: have it looked at again next time.
                 self._directory.partitions.forget(load.gate.key)
                 self._finish([load], lambda one: one.fail(NO_KEY))
-            else:
-                allowed.append(load)
+        if secret:
+            await sealing.seal_bounded(self._keys, secret)
         return allowed
 
     async def _split(
@@ -304,26 +319,28 @@ class PushCombiner:
             for parcel in load.parcels
             for position in range(len(parcel.ids))
         ]
-        await self._store_pieces(load, pieces, lane, wait_ms=wait_ms)
+        try:
+            await self._store_pieces(load, pieces, lane, wait_ms=wait_ms)
+        except StoreError as broken:
+            # In order: what comes behind the one that failed is not stored before it.
+            self.aside.failed(broken)
+            await self._put_pieces_aside(load, pieces, broken)
         for parcel in load.parcels:
             own = [piece.outcome for piece in pieces if piece.parcel is parcel]
-            parcel.settle([one or ("failed", NIL, OUTCOME_UNKNOWN) for one in own])
+            assert all(own)
+            parcel.settle([one for one in own if one is not None])
         self._reopen(load)
 
     async def _store_pieces(
-        self, load: Load, pieces: list["Piece"], lane: Lane, *, wait_ms: int
+        self, load: Load, pieces: list[Piece], lane: Lane, *, wait_ms: int
     ) -> None:
         """Store single items of one gate in order, halving on permanent errors."""
-        parcel = Parcel(
-            [piece.parcel.ids[piece.position] for piece in pieces],
-            [piece.parcel.literals[piece.position] for piece in pieces],
-            [piece.parcel.frames[piece.position] for piece in pieces],
-        )
-        part = Load(load.gate, [parcel])
+        part = Load(load.gate, [parcel_of(pieces)])
         part.row = load.row
+        [parcel] = part.parcels
         try:
             [verdict] = await calls.message_push(
-                lane.fetch, [part.group()], wait_ms=wait_ms or self._config.busy_ms
+                lane.fetch, [part.group(self._keys)], wait_ms=wait_ms or self._config.busy_ms
             )
         except Permanent as error:
             if len(pieces) == 1:
@@ -334,21 +351,28 @@ class PushCombiner:
             await self._store_pieces(load, pieces[:middle], lane, wait_ms=wait_ms)
             await self._store_pieces(load, pieces[middle:], lane, wait_ms=wait_ms)
             return
-        except StoreError as error:
-            for piece, one in zip(pieces, parcel.ids, strict=True):
-                piece.outcome = ("failed", one, failure_text(error))
-            return
         if verdict.verdict != "stored":
-            for piece, one in zip(pieces, parcel.ids, strict=True):
-                piece.outcome = ("failed", one, "the queue was changed meanwhile: retry")
-            return
-        written = part.settle(verdict)
+            part.fail(CHANGED_MEANWHILE)
+            written = 0
+        else:
+            written = part.settle(verdict)
         assert parcel.outcomes is not None
         for piece, outcome in zip(pieces, parcel.outcomes, strict=True):
             piece.outcome = outcome
         if written and load.row is not None:
             tenant, queue, name = load.gate.key
             self._announce([(tenant, queue, name, load.row.queue_id, load.row.id, written)])
+
+    async def _put_pieces_aside(
+        self, load: Load, pieces: Sequence[Piece], error: StoreError
+    ) -> None:
+        left = [piece for piece in pieces if piece.outcome is None]
+        part = Load(load.gate, [parcel_of(left)])
+        await self._write_aside([part], error)
+        [parcel] = part.parcels
+        assert parcel.outcomes is not None
+        for piece, outcome in zip(left, parcel.outcomes, strict=True):
+            piece.outcome = outcome
 
     def _repeat(self, load: Load) -> None:
         """Ids or options are out of date: forget them; the gate tries again, from its front."""
@@ -359,16 +383,18 @@ class PushCombiner:
             gate.stale_rounds = 0
             self._finish([load], lambda one: one.fail("the queue keeps changing: retry"))
             return
+        load.done = True
         gate.parcels.extendleft(reversed(load.parcels))
         gate.shut = False
-        self._open[gate.key] = gate
-        self._arrived.set()
+        self._offer(gate)
 
     def _set_aside(self, load: Load) -> None:
         """Somebody holds the partition: it keeps its gate shut and goes alone."""
-        task = asyncio.create_task(self._flush_alone(load), name="push busy partition")
-        self._aside.add(task)
-        task.add_done_callback(self._aside.discard)
+        load.done = True
+        alone = Load(load.gate, load.parcels)
+        task = asyncio.create_task(self._flush_alone(alone), name="push busy partition")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _flush_alone(self, load: Load) -> None:
         lane = await self._busy_lanes.get()
@@ -380,14 +406,27 @@ class PushCombiner:
             raise
         except Exception:
             log.exception("push combiner: busy partition")
-            self._finish([load], lambda one: one.fail(OUTCOME_UNKNOWN))
+            await self._put_aside([load], StoreError("internal error", outcome_unknown=True))
         finally:
             self._busy_lanes.put_nowait(lane)
 
-    def _fail(self, loads: list[Load], error: StoreError) -> None:
-        log.warning("push failed: %s", error.text)
-        text = failure_text(error)
-        self._finish(loads, lambda load: load.fail(text))
+    async def _put_aside(self, loads: Sequence[Load], error: StoreError | None) -> None:
+        """To the spool, before their gates open again: what waits behind them follows."""
+        left = [load for load in loads if not load.done]
+        await self._write_aside(left, error)
+        self._finish(left, lambda load: None)
+
+    async def _write_aside(self, loads: Sequence[Load], error: StoreError | None) -> None:
+        try:
+            await self.aside.write(loads, error)
+        except asyncio.CancelledError:
+            for load in loads:
+                load.fail(OUTCOME_UNKNOWN)
+            raise
+        except Exception:
+            log.exception("push combiner: spool")
+            for load in loads:
+                load.fail(OUTCOME_UNKNOWN)
 
     def _finish(self, loads: Sequence[Load], settle: Callable[[Load], None]) -> None:
         for load in loads:
@@ -402,37 +441,13 @@ class PushCombiner:
             self.waiting_bytes -= parcel.size_bytes
         gate.shut = False
         if gate.parcels:
-            self._open[gate.key] = gate
-            self._arrived.set()
+            self._offer(gate)
         else:
             self._gates.pop(gate.key, None)
             if not self._gates:
                 self._idle.set()
 
     async def stop(self) -> None:
-        for task in list(self._aside):
+        for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._aside, return_exceptions=True)
-
-
-class Piece:
-    """One item of a parcel while a call is being split."""
-
-    __slots__ = ("outcome", "parcel", "position")
-
-    def __init__(self, parcel: Parcel, position: int) -> None:
-        self.parcel = parcel
-        self.position = position
-        self.outcome: tuple[str, str, str | None] | None = None
-
-
-NIL = "00000000-0000-0000-0000-000000000000"
-
-
-def failure_text(error: StoreError) -> str:
-    """What a producer is told about an item that is not known to be stored."""
-    if isinstance(error, NoConnection):
-        return DATABASE_AWAY
-    if isinstance(error, StatementCancelled):
-        return "the statement was cancelled: retry with the same transactionId"
-    return OUTCOME_UNKNOWN if error.outcome_unknown else f"not stored: {error.text}"
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -76,6 +76,9 @@ class Directory:
         self.partition_ids: Bounded[tuple[int, str], int] = Bounded(
             entries_max=PARTITIONS_MAX, ttl_s=ttl_s
         )
+        # The queues that encrypt, as far as a schedule was told; for timers, whose queue need
+        # not exist.
+        self.encrypting: Bounded[QueueKey, bool] = Bounded(entries_max=QUEUES_MAX, ttl_s=ttl_s)
         # (queue id, group) -> the stored conflation policy.
         self.groups: Bounded[tuple[int, str], bool] = Bounded(entries_max=GROUPS_MAX, ttl_s=ttl_s)
 

@@ -36,7 +36,7 @@ SELECT pending, processing, partitions_pending, partitions_ready, conflation, pa
 """
 DEAD_LETTER_LIST = """
 SELECT id::text, partition_uid::text, queue_name, partition_name, consumer_group, transaction_id,
-       error, retry_count, payload, failed_at
+       error, retry_count, payload, failed_at, encrypted
   FROM queen_dead_letter_list_v1(
        %s::uuid, %s::text, %s::text, %s::integer, %s::bigint, %s::bigint)
 """
@@ -106,7 +106,8 @@ class QueueDepth(NamedTuple):
 
 
 class DeadLetterRow(NamedTuple):
-    """`transaction_id` is a JSON literal and `payload` a JSON value, both as stored."""
+    """`transaction_id` is a JSON literal and `payload` a JSON value, both as stored; the
+    latter is an envelope if `encrypted`."""
 
     id: str
     partition_uid: str
@@ -118,6 +119,7 @@ class DeadLetterRow(NamedTuple):
     retry_count: int
     payload: bytes
     failed_at: datetime
+    encrypted: bool
 
 
 class DeadLetter(NamedTuple):

@@ -36,12 +36,14 @@ READ_COMMITTED = "SET default_transaction_isolation TO 'read committed'"
 
 
 class Watched:
-    """Whether the server warned, during the present call, that it did not wait for a standby."""
+    """The present call of a connection: its time limit, and whether the server warned, during
+    it, that it did not wait for a standby."""
 
-    __slots__ = ("warned",)
+    __slots__ = ("limit", "warned")
 
     def __init__(self, connection: AsyncConnection) -> None:
         self.warned = False
+        self.limit: asyncio.Timeout | None = None
         connection.add_notice_handler(self._notice)
 
     def _notice(self, diagnostic: Diagnostic) -> None:
@@ -55,12 +57,7 @@ async def _run(
     """One statement; on any doubt the connection is closed, so that nobody reuses it."""
     watched.warned = False
     try:
-        async with asyncio.timeout(timeout_s):
-            cursor = connection.cursor(binary=True)
-            await cursor.execute(statement, parameters)
-            # Not `description`: it describes every column anew, at each call.
-            answered = cursor.pgresult is not None and cursor.pgresult.nfields > 0
-            rows = await cursor.fetchall() if answered else []
+        rows = await _answer(connection, watched, statement, parameters, timeout_s)
     except TimeoutError:
         await _cancel(connection)
         raise StoreError("the statement ran into its time limit", outcome_unknown=True) from None
@@ -72,6 +69,20 @@ async def _run(
     if watched.warned:
         raise StoreError("committed here, but not known to be on the standby", outcome_unknown=True)
     return rows
+
+
+async def _answer(
+    connection: AsyncConnection, watched: Watched, statement: str, parameters: Any, timeout_s: float
+) -> list[Any]:
+    try:
+        async with asyncio.timeout(timeout_s) as watched.limit:
+            cursor = connection.cursor(binary=True)
+            await cursor.execute(statement, parameters)
+            # Not `description`: it describes every column anew, at each call.
+            answered = cursor.pgresult is not None and cursor.pgresult.nfields > 0
+            return await cursor.fetchall() if answered else []
+    finally:
+        watched.limit = None
 
 
 def _is_dead(connection: AsyncConnection) -> bool:
@@ -205,6 +216,11 @@ class Lane:
                 if error.outcome_unknown:
                     await self.close()
                 raise
+
+    def abort(self) -> None:
+        """Let the call in flight run into its time limit now: its answer is not coming."""
+        if self._watched is not None and self._watched.limit is not None:
+            self._watched.limit.reschedule(asyncio.get_running_loop().time())
 
     async def _connect(self) -> AsyncConnection:
         if time.monotonic() < self._retry_at:

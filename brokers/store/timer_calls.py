@@ -18,7 +18,7 @@ TIMER_APPLY = """
 SELECT operation_no, status, message_id::text, (extract(epoch FROM deliver_at) * 1000000)::bigint
   FROM queen_timer_apply_v1(
        %s::uuid, %b::text[], %b::text[], %b::text[], %s::bigint[], %b::text[], %b::bytea[],
-       %s::boolean[], %s::text)
+       %s::boolean[], %s::boolean[], %s::text)
 """
 _SHOWN = """
 SELECT timer_key, partition, (extract(epoch FROM deliver_at) * 1000000)::bigint, txn,
@@ -59,6 +59,8 @@ class Probe(NamedTuple):
 
 
 class ClaimedTimer(NamedTuple):
+    """A timer to fire; `encrypted` if the payload lies in an envelope of a broker's."""
+
     place: str
     tenant: str
     queue: str
@@ -98,6 +100,7 @@ def apply_columns(
         ["" if one.txn is None else frames.literal(one.txn) for one in operations],
         [one.payload for one in operations],
         array(one.encrypted for one in operations),
+        array(one.marked_encrypted for one in operations),
         producer_sub,
     )
 

@@ -313,6 +313,8 @@ class Spoiler:
             "/api/v1/kv/:ns/*key": self.kv_fields,
             "/api/v1/resources/kv/list": self.kv_list,
             "/api/v1/system/kv-timers": self.switches,
+            "/api/v1/system/maintenance": self.no_maintenance,
+            "/api/v1/system/maintenance/pop": self.no_maintenance,
         }.get(template, self.other)
         text = fields()
         if self.dice.random() < 0.25:
@@ -481,6 +483,9 @@ class Spoiler:
     def switches(self) -> bytes:
         """Never one that would pause what the other requests are about."""
         return self.record(kv=self.value(b"true", 0.3), timersFire=self.value(b"true", 0.3))
+
+    def no_maintenance(self) -> bytes:
+        return self.record(enabled=self.dice.choice([b"false", b"false", b"null", b"1", b'"true"']))
 
     def other(self) -> bytes:
         return self.record(seconds=self.value(b"60", 0.5), queue=self.value(b'"fuzz"', 0.5))

@@ -5,8 +5,6 @@ commits (`wal_writer_delay` at its maximum) that a crash loses those which nobod
 postmaster gets SIGQUIT or SIGKILL, then it is started again; the broker is not touched.
 """
 
-import os
-import shutil
 import signal
 import tempfile
 import threading
@@ -19,8 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from queen_project import embedded
-from tests.harness import BrokerProcess, Database
+from tests.harness import BrokerProcess, KillablePostgres, eventually
 from tests.wire_client import INVALID_LEASE, WireClient, ack_of
 
 SETTINGS = {
@@ -31,43 +28,23 @@ SETTINGS = {
 }
 
 
-class Server:
-    """One private PostgreSQL that can be killed."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self.data_dir = data_dir
-        self.address = self.start()
-
-    def start(self) -> embedded.PostgresAddress:
-        return embedded.ensure_running(self.data_dir, settings=SETTINGS)
-
-    def crash(self, signum: int = signal.SIGQUIT) -> None:
-        pid = embedded.status(self.data_dir).pid
-        assert pid is not None
-        os.kill(pid, signum)
-        deadline = time.monotonic() + 30
-        while embedded.is_alive(self.data_dir):
-            assert time.monotonic() < deadline, "PostgreSQL survived"
-            time.sleep(0.01)
-
-
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server() -> Iterator[KillablePostgres]:
     # Not pytest's own directory: the account that PostgreSQL runs as could not reach it.
     data_dir = Path(tempfile.mkdtemp(prefix="crash-"))
     data_dir.chmod(0o711)
-    server = Server(data_dir)
+    server = KillablePostgres(data_dir, SETTINGS)
     yield server
-    embedded.stop(data_dir, force=True)
-    shutil.rmtree(data_dir)
+    server.remove()
 
 
 @pytest.fixture(scope="module")
-def broker(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(
+    server: KillablePostgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
     """One process that lives through all the crashes of this file."""
-    database = Database(name="postgres", host=str(server.address.socket_dir))
     log = tmp_path_factory.mktemp("crash") / "broker.log"
-    process = BrokerProcess(log, database.environment)
+    process = BrokerProcess(log, server.database.environment)
     yield process
     process.stop()
 
@@ -83,6 +60,10 @@ class Persistent(WireClient):
 
     def post(self, path: str, body: Any = None, **arguments: Any) -> httpx.Response:
         return self.until_served(lambda: super(Persistent, self).post(path, body, **arguments))
+
+    def settle(self) -> None:
+        """Wait until what was buffered is in the log."""
+        eventually(lambda: self.get("/api/v1/status/buffers").json()["pending"] == 0, 30)
 
     @staticmethod
     def until_served(ask: Callable[[], httpx.Response]) -> httpx.Response:
@@ -102,11 +83,11 @@ def wire(broker: BrokerProcess) -> Iterator[WireClient]:
 
 
 @pytest.fixture
-def crash(server: Server, broker: BrokerProcess) -> Callable[..., None]:
+def crash(server: KillablePostgres, broker: BrokerProcess) -> Callable[..., None]:
     """Kill PostgreSQL and start it again; the broker process lives on."""
 
     def crash(signum: int = signal.SIGQUIT) -> None:
-        server.crash(signum)
+        server.kill(signum)
         server.start()
         assert broker.process.poll() is None, "the broker went down with its database"
 
@@ -115,7 +96,7 @@ def crash(server: Server, broker: BrokerProcess) -> Callable[..., None]:
 
 @pytest.mark.parametrize("signum", [signal.SIGQUIT, signal.SIGKILL])
 def test_every_message_answered_queued_is_in_the_log_once_after_a_crash(
-    wire: WireClient, crash: Callable[..., None], fresh_queue: str, signum: int
+    wire: Persistent, crash: Callable[..., None], fresh_queue: str, signum: int
 ):
     queued: dict[str, set[str]] = {f"p{n}": set() for n in range(4)}
     stop = threading.Event()
@@ -141,6 +122,7 @@ def test_every_message_answered_queued_is_in_the_log_once_after_a_crash(
     stop.set()
     for producer in producers:
         producer.join()
+    wire.settle()
 
     for partition, ids in queued.items():
         read: list[str] = []
@@ -167,7 +149,7 @@ def test_a_lease_that_the_crash_forgot_means_redelivery_and_never_a_skip(
 
 
 def test_a_subscription_whose_first_pop_was_answered_is_not_lost(
-    wire: WireClient, crash: Callable[..., None], fresh_queue: str
+    wire: Persistent, crash: Callable[..., None], fresh_queue: str
 ):
     wire.push(fresh_queue, "before")
     for group in ("stays new", "would like all"):
@@ -175,6 +157,7 @@ def test_a_subscription_whose_first_pop_was_answered_is_not_lost(
 
     crash()
     wire.push(fresh_queue, "after", ids=["after"])
+    wire.settle()
 
     for group, mode in (("stays new", "new"), ("would like all", "all")):
         popped = wire.payloads(fresh_queue, consumerGroup=group, subscriptionMode=mode)
@@ -182,12 +165,13 @@ def test_a_subscription_whose_first_pop_was_answered_is_not_lost(
 
 
 def test_a_group_that_subscribed_before_there_was_a_message_gets_the_first_one(
-    wire: WireClient, crash: Callable[..., None], fresh_queue: str
+    wire: Persistent, crash: Callable[..., None], fresh_queue: str
 ):
     assert wire.messages(fresh_queue, consumerGroup="early", subscriptionMode="new") == []
 
     crash()
     wire.push(fresh_queue, "the first", ids=["the first"])
+    wire.settle()
 
     assert wire.payloads(fresh_queue, consumerGroup="early", subscriptionMode="new") == [
         "the first"
@@ -219,13 +203,17 @@ def test_what_was_acked_or_popped_with_auto_ack_is_not_delivered_again(
 
 
 def test_no_request_meets_a_connection_that_died_with_the_database(
-    server: Server, broker: BrokerProcess, wire: WireClient, fresh_queue: str, eventually: Any
+    server: KillablePostgres,
+    broker: BrokerProcess,
+    wire: WireClient,
+    fresh_queue: str,
+    eventually: Any,
 ):
     wire.push(fresh_queue, *range(40))
     with ThreadPoolExecutor(10) as callers:
         list(callers.map(lambda n: wire.messages(f"{fresh_queue}-{n}"), range(40)))
 
-    server.crash()
+    server.kill(signal.SIGQUIT)
     eventually(lambda: not broker.is_ready())
     server.start()
     eventually(broker.is_ready)

@@ -12,6 +12,7 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -22,6 +23,7 @@ from brokers.services import ack as ack_service
 from brokers.services import pop as pop_service
 from brokers.services import push as push_service
 from brokers.services import queues as queue_service
+from brokers.services.spool import Spooling, open_directories
 from queen_project import config as environment
 from tests.harness import Database
 
@@ -104,13 +106,22 @@ def ack_of(message: Message, **changes: Any) -> Ack:
 
 
 @contextlib.asynccontextmanager
-async def running(database: Database, **settings: str) -> AsyncIterator[Client]:
-    """A broker on this database, from its start until it is stopped."""
+async def running(
+    database: Database, *, spool: Path | None = None, ready: bool = True, **settings: str
+) -> AsyncIterator[Client]:
+    """A broker on this database, from its start until it is stopped; with a spool if told where."""
     given = {**os.environ, **database.environment, "DB_POOL_SIZE": "8", **settings}
+    if spool is not None:
+        given["FILE_BUFFER_DIR"] = str(spool)
     broker = Broker(environment.load(given))
+    if spool is not None:
+        spooling = Spooling(broker, *open_directories(broker.config))
+        broker.use_spool(spooling)
+        broker.run_also("spool", spooling.run)
     await broker.start()
     try:
-        await until(lambda: broker.ready, timeout_s=60)
+        if ready:
+            await until(lambda: broker.ready, timeout_s=60)
         yield Client(broker)
     finally:
         await broker.stop()

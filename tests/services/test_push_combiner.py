@@ -13,7 +13,7 @@ import pytest
 
 from brokers.domain import PushItem
 from brokers.errors import StoreError
-from brokers.store.combine import DATABASE_AWAY, OUTCOME_UNKNOWN
+from brokers.store.parcels import DATABASE_AWAY, OUTCOME_UNKNOWN
 from tests.harness import Database
 from tests.services.in_process import (
     NO_FLOOR,
@@ -337,7 +337,7 @@ async def test_nothing_waits_and_nothing_is_counted_when_all_is_settled(client, 
     await within(combiner.drained())
     assert combiner.waiting_bytes == 0
     assert not combiner._gates
-    await until(lambda: not combiner._aside)
+    await until(lambda: not combiner._tasks)
 
 
 async def test_a_request_that_is_cancelled_holds_up_nobody_behind_it(

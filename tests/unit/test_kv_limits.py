@@ -143,3 +143,30 @@ async def test_a_switch_that_cannot_be_written_is_in_force_here_and_is_written_l
     assert row.value == {"kv": False}
     assert await switches.throw({"kv": True}) is True
     assert (switches.kv_enabled, row.value) == (True, {"kv": True})
+
+
+async def test_nobody_is_in_maintenance_who_was_not_told_so():
+    row = Row()
+    switches = Switches(row.fetch)
+    assert (switches.push_maintenance, switches.pop_maintenance) == (False, False)
+    await switches.refresh()
+    assert (switches.push_maintenance, switches.pop_maintenance) == (False, False)
+    row.value = {"maintenance": True}
+    await switches.refresh()
+    assert (switches.push_maintenance, switches.pop_maintenance) == (True, False)
+
+
+async def test_a_maintenance_that_cannot_be_written_is_in_force_here_and_told_at_once():
+    row = Row()
+    row.away = True
+    switches = Switches(row.fetch)
+    heard = []
+    switches.listeners.append(lambda changed: heard.append((changed, switches.push_maintenance)))
+    assert await switches.throw({"maintenance": True}) is False
+    assert heard == [({"maintenance"}, True)]
+    row.away = False
+    await switches.refresh()
+    assert row.value == {"maintenance": True}
+    row.value = {"maintenance": False}
+    await switches.refresh()
+    assert [on for changed, on in heard if "maintenance" in changed] == [True, False]

@@ -161,7 +161,8 @@ def _row(row: DeadLetterRow) -> bytes:
     }
     text = json.dumps(head, separators=(",", ":"))[:-1]
     text += f',"transactionId":{row.transaction_id},"data":'
-    return text.encode() + row.payload + b"}"
+    tail = b',"isEncrypted":true}' if row.encrypted else b"}"
+    return text.encode() + row.payload + tail
 
 
 def uuid_or_none(text: str) -> UUID | None:

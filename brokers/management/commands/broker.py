@@ -11,10 +11,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from brokers.config import Config
+from brokers.services.spool import open_directories
 from brokers.store.capacity import read_capacity
 from queen_project import config as environment
 from queen_project import embedded, serving
 from queen_project.embedded_supervisor import Supervisor
+from spool.errors import SpoolUnusable
 
 
 class Command(BaseCommand):
@@ -35,12 +37,19 @@ class Command(BaseCommand):
             listener = serving.bind(config)
             config = environment.for_listener(config, port=listener.getsockname()[1])
             self.print_config(config, server)
+            directories = open_directories(config)
             supervisor = self.start_postgres(config)
-        except (serving.ListenError, embedded.EmbeddedPostgresError) as error:
+        except (serving.ListenError, SpoolUnusable, embedded.EmbeddedPostgresError) as error:
             raise CommandError(f"FATAL: {error}") from error
         self.check_capacity(config)
         try:
-            serving.run(config, listener, server=server, ready=lambda: self.announce(config))
+            serving.run(
+                config,
+                listener,
+                directories,
+                server=server,
+                ready=lambda: self.announce(config),
+            )
         finally:
             if supervisor:
                 supervisor.stop()

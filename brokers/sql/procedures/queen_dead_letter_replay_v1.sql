@@ -55,7 +55,7 @@ BEGIN
       FROM queen_message_push_v1(
                ARRAY[p_partition_id], ARRAY[p_queue_id], ARRAY[p_version], ARRAY[p_frames],
                ARRAY[p_ends], ARRAY[p_transaction], ARRAY[p_flags], ARRAY[p_message_id],
-               ARRAY[p_message_id], p_wait_ms);
+               ARRAY[p_message_id], p_wait_ms, true, NULL);
     IF v_push.verdict <> 'stored' THEN
         RETURN QUERY SELECT 'stale', NULL::bigint;
     ELSIF v_push.duplicate_positions IS NOT NULL THEN

@@ -1,7 +1,7 @@
 -- queen_message_push_v1: append one flush: for each partition of it, its messages in order.
 --
 -- Called by  brokers/store/calls.py, message_push(); queen_transaction_commit_v1;
---            queen_timer_fire_v1
+--            queen_timer_fire_v1; queen_dead_letter_replay_v1; queen_spool_replay_v1
 -- Reads      queen_queue, queen_partition, queen_txn, queen_segment (originals of duplicates)
 -- Writes     queen_segment, queen_txn, queen_partition
 -- Locks      partition rows in ascending id, in one statement. With p_wait_ms = 0 rows held
@@ -24,7 +24,8 @@
 -- partition, and is a whole millisecond later whenever the first id is not above the
 -- partition's last, so that (created_at in ms, id) never decreases.
 -- Without p_dedup nobody asks whether a transactionId was seen before; it is remembered all
--- the same.
+-- the same. p_accepted, one time a message (and only without p_dedup), is when it shall count
+-- as seen; null: now.
 
 CREATE OR REPLACE FUNCTION queen_message_push_v1(
     p_partition_ids bigint[],
@@ -37,7 +38,8 @@ CREATE OR REPLACE FUNCTION queen_message_push_v1(
     p_first_ids     uuid[],
     p_last_ids      uuid[],
     p_wait_ms       integer,
-    p_dedup         boolean DEFAULT true
+    p_dedup         boolean,
+    p_accepted      timestamptz[]
 )
 RETURNS TABLE (
     group_no integer, verdict text, base_offset bigint,
@@ -200,7 +202,17 @@ BEGIN
       FROM generate_series(1, cardinality(p_partition_ids)) AS given(no)
       LEFT JOIN asked ON asked.no = given.no;
 
-    IF v_hour AND cardinality(v_suspects) = 0 THEN
+    IF p_accepted IS NOT NULL THEN
+        INSERT INTO queen_txn (partition_id, hash, message_offset, created_at, slot)
+        SELECT message.partition_id, message.hash,
+               v_bases[message.no] + row_number() OVER (PARTITION BY message.no
+                                                        ORDER BY message.index) - 1,
+               message.accepted_at, v_filling[v_classes[message.no] + 1]
+          FROM unnest(v_nos, v_lanes, v_hashes, p_accepted)
+               WITH ORDINALITY AS message(no, partition_id, hash, accepted_at, index)
+         -- Shorter when a group is not stored: the caller gives all up then.
+         WHERE message.no IS NOT NULL;
+    ELSIF v_hour AND cardinality(v_suspects) = 0 THEN
         CASE v_filling[1]
             WHEN 0 THEN
                 INSERT INTO queen_txn_0 (partition_id, hash, message_offset, created_at, slot)

@@ -11,8 +11,11 @@
 --              scheduled | rescheduled  with the message's id and when it is due
 --              cancelled | absent
 --              too_late  a broker holds the claim: nothing was changed
--- Raises     QN010 when a queue that gets a timer encrypts and the payload is not encrypted
+-- Raises     QN010 when a queue that gets a timer encrypts and the payload is not encrypted, or
+--            the other way round (DETAIL: the names of those that encrypt, as JSON)
 --
+-- p_encrypted says of which payloads the broker made an envelope, p_marked of which their
+-- caller says that it encrypted them: that is kept and shown, and counts for nothing else.
 -- p_delays is null where an operation cancels. The delay counts from one instant of our
 -- clock for the whole batch; whether a claim has run out is judged after the row's lock.
 -- A key stands once in a batch. p_txns holds canonical literals.
@@ -30,6 +33,7 @@ CREATE OR REPLACE FUNCTION queen_timer_apply_v1(
     p_txns       text[],
     p_payloads   bytea[],
     p_encrypted  boolean[],
+    p_marked     boolean[],
     p_producer   text
 )
 RETURNS TABLE (operation_no integer, status text, message_id uuid, deliver_at timestamptz)
@@ -40,25 +44,25 @@ SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_now   timestamptz := clock_timestamp();
-    v_one   record;
-    v_new   boolean;
-    v_queue text;
+    v_now    timestamptz := clock_timestamp();
+    v_one    record;
+    v_new    boolean;
+    v_secret text[];
 BEGIN
     PERFORM pg_current_xact_id();
-    SELECT queue.name INTO v_queue
-      FROM queen_queue queue
-     WHERE queue.tenant_id = p_tenant_id
-       AND queue.name = ANY (p_queues)
-       AND queue.encryption_enabled
-       AND EXISTS (
-           -- Whatever the caller says of its payload: who encrypts is the broker.
-           SELECT FROM unnest(p_queues, p_delays) AS asked(name, delay)
-            WHERE asked.name = queue.name AND asked.delay IS NOT NULL)
-     LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'the queue % encrypts its messages, and this payload is plain', v_queue
-            USING ERRCODE = 'QN010';
+    v_secret := ARRAY(
+        SELECT queue.name
+          FROM queen_queue queue
+         WHERE queue.tenant_id = p_tenant_id
+           AND queue.name = ANY (p_queues)
+           AND queue.encryption_enabled);
+    IF EXISTS (
+        SELECT FROM unnest(p_queues, p_delays, p_encrypted) AS asked(name, delay, encrypted)
+         WHERE asked.delay IS NOT NULL
+           AND asked.encrypted <> (asked.name = ANY (v_secret)))
+    THEN
+        RAISE EXCEPTION 'a queue encrypts its messages and a payload is plain, or the reverse'
+            USING ERRCODE = 'QN010', DETAIL = to_jsonb(v_secret)::text;
     END IF;
 
     FOR v_one IN
@@ -66,9 +70,10 @@ BEGIN
                coalesce((SELECT gone.generation FROM queen_timer_reclaim gone
                           WHERE gone.tenant_id = p_tenant_id AND gone.queue = asked.queue),
                         0) AS floor
-          FROM unnest(p_queues, p_keys, p_partitions, p_delays, p_txns, p_payloads, p_encrypted)
+          FROM unnest(p_queues, p_keys, p_partitions, p_delays, p_txns, p_payloads, p_encrypted,
+                      p_marked)
                WITH ORDINALITY
-               AS asked(queue, timer_key, lane, delay, txn, payload, encrypted, no)
+               AS asked(queue, timer_key, lane, delay, txn, payload, encrypted, marked, no)
          ORDER BY asked.queue COLLATE "C", asked.timer_key COLLATE "C"
     LOOP
         operation_no := v_one.no;
@@ -107,9 +112,10 @@ BEGIN
         message_id := queen_message_id_at_v1(deliver_at, v_one.no::integer);
         INSERT INTO queen_timer AS timer (
                    tenant_id, queue, timer_key, partition, deliver_at, txn, message_id, payload,
-                   encrypted, producer_sub, shard, generation, created_at, updated_at)
+                   encrypted, marked_encrypted, producer_sub, shard, generation, created_at,
+                   updated_at)
         VALUES (p_tenant_id, v_one.queue, v_one.timer_key, v_one.lane, deliver_at, v_one.txn,
-                message_id, v_one.payload, v_one.encrypted, p_producer,
+                message_id, v_one.payload, v_one.encrypted, v_one.marked, p_producer,
                 hashtextextended(v_one.queue || chr(30) || v_one.lane,
                                  hashtextextended(p_tenant_id::text, 0)) & 63,
                 v_one.floor, v_now, v_now)
@@ -117,6 +123,7 @@ BEGIN
            SET partition = excluded.partition, deliver_at = excluded.deliver_at,
                txn = excluded.txn, message_id = excluded.message_id,
                payload = excluded.payload, encrypted = excluded.encrypted,
+               marked_encrypted = excluded.marked_encrypted,
                producer_sub = excluded.producer_sub, shard = excluded.shard,
                -- Who met a timer of after a delete comes after the delete.
                generation = greatest(timer.generation, excluded.generation),

@@ -73,7 +73,8 @@ BEGIN
         SELECT pushed.group_no, pushed.verdict
           FROM queen_message_push_v1(
                    p_partition_ids, p_queue_ids, p_versions, p_frames, p_ends, p_transactions,
-                   p_flags, p_first_ids, p_last_ids, p_wait_ms, false) AS pushed
+                   p_flags, p_first_ids, p_last_ids, p_wait_ms, false,
+                   NULL) AS pushed
     LOOP
         group_no := v_push.group_no;
         verdict := v_push.verdict;

@@ -20,7 +20,7 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
     SELECT timer.timer_key, timer.partition, timer.deliver_at, timer.txn, timer.message_id,
-           timer.encrypted, timer.producer_sub, timer.attempts, timer.last_error,
+           timer.encrypted OR timer.marked_encrypted, timer.producer_sub, timer.attempts, timer.last_error,
            timer.claim_token IS NOT NULL AND timer.claimed_until > clock_timestamp(),
            timer.created_at, timer.updated_at
       FROM queen_timer timer

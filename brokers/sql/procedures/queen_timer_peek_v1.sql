@@ -17,7 +17,7 @@ STABLE
 SET enable_seqscan = off
 AS $$
     SELECT timer.timer_key, timer.partition, timer.deliver_at, timer.txn, timer.message_id,
-           timer.encrypted, timer.producer_sub, timer.attempts, timer.last_error,
+           timer.encrypted OR timer.marked_encrypted, timer.producer_sub, timer.attempts, timer.last_error,
            timer.claim_token IS NOT NULL AND timer.claimed_until > clock_timestamp(),
            timer.created_at, timer.updated_at, timer.payload
       FROM queen_timer timer

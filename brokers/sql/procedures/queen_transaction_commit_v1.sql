@@ -17,7 +17,7 @@
 -- Raises     QN001 stale: ids or version are out of date, reload and repeat
 --            QN002 a pushed transactionId is already in the window (DETAIL: group position)
 --            QN003 an ack cannot be carried out (DETAIL: ack outcome)
---            QN010 a timer's queue encrypts and its payload is plain
+--            QN010 a timer's queue encrypts and its payload is plain, or the other way round
 --            55P03 when a partition's lock is not had in time
 --
 -- Every raise undoes all of it: the function is the transaction. A lease is checked after
@@ -64,6 +64,7 @@ CREATE OR REPLACE FUNCTION queen_transaction_commit_v1(
     p_timer_txns       text[],
     p_timer_payloads   bytea[],
     p_timer_encrypted  boolean[],
+    p_timer_marked     boolean[],
     p_timer_producer   text
 )
 RETURNS TABLE (
@@ -117,7 +118,7 @@ BEGIN
             SELECT * FROM queen_timer_apply_v1(
                 p_timer_tenant, p_timer_queues, p_timer_keys, p_timer_partitions,
                 p_timer_delays, p_timer_txns, p_timer_payloads, p_timer_encrypted,
-                p_timer_producer)
+                p_timer_marked, p_timer_producer)
         LOOP
             no := v_timer.operation_no;
             outcome := v_timer.status;
@@ -133,7 +134,7 @@ BEGIN
         FOR v_push IN
             SELECT * FROM queen_message_push_v1(
                 p_partition_ids, p_queue_ids, p_versions, p_frames, p_ends, p_transactions,
-                p_flags, p_first_ids, p_last_ids, p_wait_ms)
+                p_flags, p_first_ids, p_last_ids, p_wait_ms, true, NULL)
         LOOP
             IF v_push.verdict <> 'stored' THEN
                 RAISE EXCEPTION 'the queue or partition was changed or deleted meanwhile'

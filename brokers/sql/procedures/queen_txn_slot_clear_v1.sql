@@ -1,6 +1,7 @@
 -- queen_txn_slot_clear_v1: truncate the transaction slots whose rows have expired.
 --
 -- Called by  brokers/store/calls.py, txn_slot_clear(), every few seconds
+-- Reads      queen_txn_slot, queen_spool (by queen_spool_hold_v1)
 -- Writes     queen_txn slots, queen_txn_slot
 -- Locks      the slot's table exclusively, for the truncation alone and waiting at most
 --            200 ms for it: a push reads every slot of its class, so a long wait here would
@@ -12,8 +13,16 @@
 -- A class fills slot period mod 3. In period k the slot of k+1 holds rows of k-2, all
 -- older than one span, which is the longest window of the class: they are nobody's. The
 -- period is judged again under the lock.
+--
+-- While a spool is replayed, windows reach back from when its records were accepted: all
+-- rows are kept longer by the age of the oldest. A server that was started less than
+-- p_settle_s ago may have been away for hours and is left alone until the spools of that time
+-- had a chance to say so. A slot that is passed over keeps its rows beside those of the next
+-- period that fills it, until the period after.
 
-CREATE OR REPLACE FUNCTION queen_txn_slot_clear_v1(p_longest_s bigint, p_rows_max integer)
+CREATE OR REPLACE FUNCTION queen_txn_slot_clear_v1(
+    p_longest_s bigint, p_rows_max integer, p_settle_s integer
+)
 RETURNS integer
 LANGUAGE plpgsql
 AS $$
@@ -21,7 +30,11 @@ DECLARE
     v_slot    queen_txn_slot;
     v_period  bigint;
     v_cleared integer := 0;
+    v_held_s  double precision;
 BEGIN
+    IF clock_timestamp() < pg_postmaster_start_time() + make_interval(secs => p_settle_s) THEN
+        RETURN 0;
+    END IF;
     IF NOT pg_try_advisory_xact_lock(hashtextextended('queen_txn_slot_clear', 0)) THEN
         RETURN 0;
     END IF;
@@ -29,9 +42,15 @@ BEGIN
     FOR v_slot IN SELECT * FROM queen_txn_slot WHERE span_s > 0 ORDER BY slot LOOP
         v_period := floor(extract(epoch FROM clock_timestamp()) / v_slot.span_s)::bigint;
         CONTINUE WHEN (v_period + 1) % 3 <> v_slot.slot % 3 OR v_slot.cleared_period >= v_period;
+        -- The youngest row that is due is as much older than a span as this period is old.
+        CONTINUE WHEN extract(epoch FROM clock_timestamp()) - v_period * v_slot.span_s
+                      < queen_spool_hold_v1();
         BEGIN
             EXECUTE format('LOCK TABLE queen_txn_%s IN ACCESS EXCLUSIVE MODE', v_slot.slot);
-            IF floor(extract(epoch FROM clock_timestamp()) / v_slot.span_s)::bigint = v_period THEN
+            IF floor(extract(epoch FROM clock_timestamp()) / v_slot.span_s)::bigint = v_period
+               AND extract(epoch FROM clock_timestamp()) - v_period * v_slot.span_s
+                   >= queen_spool_hold_v1()
+            THEN
                 EXECUTE format('TRUNCATE queen_txn_%s', v_slot.slot);
                 UPDATE queen_txn_slot SET cleared_period = v_period WHERE slot = v_slot.slot;
                 v_cleared := v_cleared + 1;
@@ -41,17 +60,18 @@ BEGIN
         END;
     END LOOP;
 
+    v_held_s := queen_spool_hold_v1();
     DELETE FROM queen_txn_9
      WHERE ctid = ANY (ARRAY(
            SELECT old.ctid
              FROM queen_txn_9 old
              LEFT JOIN queen_partition lane ON lane.id = old.partition_id
              LEFT JOIN queen_queue queue ON queue.id = lane.queue_id
-            WHERE old.created_at < clock_timestamp() - make_interval(secs => p_longest_s)
+            WHERE old.created_at < clock_timestamp() - make_interval(secs => v_held_s + p_longest_s)
               AND (queue.id IS NULL
                    OR old.created_at < clock_timestamp() - make_interval(
-                          secs => greatest(queue.dedup_window_seconds,
-                                           queue.completed_retention_seconds)))
+                          secs => v_held_s + greatest(queue.dedup_window_seconds,
+                                                      queue.completed_retention_seconds)))
             ORDER BY old.created_at
             LIMIT p_rows_max));
     RETURN v_cleared;
