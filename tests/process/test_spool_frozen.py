@@ -1,4 +1,4 @@
-"""The network to PostgreSQL drops packets: nothing is refused, nothing answers, then all arrives late.
+"""The network to PostgreSQL drops packets: nothing answers, and in the end all arrives late.
 
 Method: a gateway that passes nothing on for a while. Time limits alone end such a wait.
 """
