@@ -270,7 +270,7 @@ class Broker:
                     await self._apply_schema()
                     await self.switches.refresh()
                     schema_applied = True
-                await calls.ping_writable(self._watch_lane.fetch, timeout_s=PING_S)
+                await self._look_twice()
             except install.SchemaMismatch as error:
                 log.error("%s", error)
                 self._now_ready(False)
@@ -286,6 +286,16 @@ class Broker:
                 async with asyncio.timeout(WATCH_EVERY_S if self.ready else WATCH_EVERY_S / 4):
                     await self._look.wait()
             self._look.clear()
+
+    async def _look_twice(self) -> None:
+        """A connection that broke may be all that broke; only a new one tells."""
+        connected = self._watch_lane.connected
+        try:
+            await calls.ping_writable(self._watch_lane.fetch, timeout_s=PING_S)
+        except StoreError:
+            if not connected or self._watch_lane.connected:
+                raise
+            await calls.ping_writable(self._watch_lane.fetch, timeout_s=PING_S)
 
     async def _apply_schema(self) -> None:
         await self.store.ping()
@@ -304,7 +314,9 @@ class Broker:
         self.ready = ready
         self._pool.away = self.kv.pool.away = not ready
         if not ready:
-            self.push_combiner.abort()
+            # Calls in flight need not wait for their time limit: their answers do not come.
+            for lane in self._lanes:
+                lane.abort()
         if self.spool is not None:
             self.spool.database(up=ready)
 

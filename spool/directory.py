@@ -34,7 +34,7 @@ from spool.quarantine import Quarantine
 from spool.records import Whereabouts
 from spool.segment import FINISHED, UNFINISHED, Position
 
-log = logging.getLogger("spool")
+log = logging.getLogger(__name__)
 
 LOCK = "LOCK"
 SPOOL_ID = "spool-id"
@@ -85,6 +85,7 @@ class SpoolDirectory:
         self._order: list[str] = []
         self._unfinished: dict[str, FileState] = {}
         self._last = Position(0, 0)
+        self._finished_bytes = 0
         self._oldest_us: int | None = None
         self._oldest_stale = False
         self._free_bytes = 0
@@ -134,19 +135,23 @@ class SpoolDirectory:
         with self._guard:
             return list(self._order)
 
+    def head(self) -> str | None:
+        """The oldest file by the name that it has, or will have, when it is finished."""
+        with self._guard:
+            return self._order[0] if self._order else next(iter(self._unfinished), None)
+
     def path_of(self, name: str) -> Path:
         return self.path / name
 
     def stats(self) -> DirectoryStats:
         with self._guard:
             finished, unfinished = self._files.values(), self._unfinished.values()
-            finished_bytes = sum(file.bytes for file in finished)
             events = sum(max((file.events or 0) - file.done, 0) for file in finished)
             failed = self.quarantine.stats
             return DirectoryStats(
                 files=len(self._files),
-                bytes=finished_bytes,
-                total_bytes=finished_bytes + sum(file.bytes for file in unfinished),
+                bytes=self._finished_bytes,
+                total_bytes=self._total_bytes(),
                 events=events + sum(file.events or 0 for file in unfinished),
                 oldest_us=self._oldest(),
                 failed_files=failed.files,
@@ -158,8 +163,10 @@ class SpoolDirectory:
     def total_bytes(self) -> int:
         """Without the quarantine."""
         with self._guard:
-            files = sum(file.bytes for file in self._files.values())
-            return files + sum(file.bytes for file in self._unfinished.values())
+            return self._total_bytes()
+
+    def _total_bytes(self) -> int:
+        return self._finished_bytes + sum(file.bytes for file in self._unfinished.values())
 
     def oldest_us(self) -> int | None:
         """The accept time of the oldest record that waits, as far as files were counted."""
@@ -203,7 +210,7 @@ class SpoolDirectory:
             try:
                 self._note(name, segment.count(self.path / name))
             except OSError as error:
-                log.debug("spool: %s cannot be counted: %s", name, error)
+                log.debug("%s cannot be counted: %s", name, error)
 
     def _note(self, name: str, found: segment.Survey) -> None:
         with self._guard:
@@ -260,13 +267,18 @@ class SpoolDirectory:
             disk.sync_directory(self.path)
         except OSError as error:
             # Its records are durable under either name.
-            log.warning("spool: the directory could not be synced: %s", error)
+            log.warning("the directory could not be synced: %s", error)
 
     def drop_unfinished(self, name: str) -> None:
         """An unfinished file without records goes."""
+        self.lost(name)
+        os.unlink(self.path / unfinished_name(name))
+
+    def lost(self, name: str) -> None:
+        """An unfinished file is no more. From memory."""
         with self._guard:
             self._unfinished.pop(name, None)
-        os.unlink(self.path / unfinished_name(name))
+            self._oldest_stale = True
 
     # The drain's part: a file's end.
 
@@ -283,7 +295,8 @@ class SpoolDirectory:
         """It lies here no more. From memory."""
         with self._guard:
             self._oldest_stale = True
-            if self._files.pop(name, None):
+            if file := self._files.pop(name, None):
+                self._finished_bytes -= file.bytes
                 del self._order[bisect.bisect_left(self._order, name)]
 
     def requeue_failed(self) -> tuple[int, int]:
@@ -304,8 +317,9 @@ class SpoolDirectory:
             os.rename(source, target)
             disk.sync_directory(self.path)
             found = segment.count(target)
+            state = FileState(target.stat().st_size, *found[:2])
             with self._guard:
-                self._add(target.name, FileState(target.stat().st_size, *found[:2]))
+                self._add(target.name, state)
             files, events = files + 1, events + found.events
         disk.sync_directory(self.quarantine.path)
         self.quarantine.refresh()
@@ -354,7 +368,7 @@ class SpoolDirectory:
                 self.torn_tails += 1
                 self.torn_bytes += reader.size - reader.torn
                 log.info(
-                    "spool: cut %d bytes off %s, which a crash left in mid-write, unanswered",
+                    "cut %d bytes off %s, which a crash left in mid-write, unanswered",
                     reader.size - reader.torn,
                     name,
                 )
@@ -364,7 +378,7 @@ class SpoolDirectory:
                 return ""
         except OSError as error:
             # The drain will meet the same error, and knows what to do with such a file.
-            log.error("spool: the unfinished file %s cannot be read: %s", name, error)
+            log.error("the unfinished file %s cannot be read: %s", name, error)
         if target.exists():
             target = self.path / (self.next_position().stem + FINISHED)
         os.rename(path, target)
@@ -373,6 +387,7 @@ class SpoolDirectory:
     def _add(self, name: str, file: FileState) -> None:
         if name not in self._files:
             bisect.insort(self._order, name)
+            self._finished_bytes += file.bytes
             self._oldest_stale = True
         self._files[name] = file
 
@@ -453,7 +468,7 @@ def try_to_write(path: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        log.warning("spool: no space left in %s", path)
+        log.warning("no space left in %s", path)
     probe.unlink(missing_ok=True)
 
 

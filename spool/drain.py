@@ -30,7 +30,7 @@ from spool.records import Record
 from spool.replay import Replay, ReplayStore
 from spool.writer import SpoolWriter
 
-log = logging.getLogger("spool")
+log = logging.getLogger(__name__)
 
 FILES_HEALTHY = 10
 FILES_UNHEALTHY = 1
@@ -119,7 +119,7 @@ class Drain:
         self._transient_in_a_row = 0
         self._resting_until = 0.0
         self._last_done = 0.0
-        self._last_refresh = 0.0
+        self._last_refresh = -REFRESH_S
 
     async def run(self) -> None:
         """Cycles until cancelled; idles while paused."""
@@ -128,9 +128,8 @@ class Drain:
             began = self._now()
             try:
                 await self.cycle()
-                await self._refresh()
             except Exception:
-                log.exception("spool: the drain")
+                log.exception("the drain failed")
             rest_s = self._config.flush_ms / 1000 - (self._now() - began)
             try:
                 async with asyncio.timeout(max(rest_s, 0)):
@@ -146,6 +145,7 @@ class Drain:
         """One round over the oldest files."""
         cycle = DrainCycle()
         async with self._one_cycle:
+            await self._refresh()
             self._last_done = self._now()
             try:
                 await self._drain_some(cycle)
@@ -168,7 +168,8 @@ class Drain:
         try:
             if self._marks is None or not (self.healthy or names):
                 await self._read_marks()
-                self.healthy = self.healthy or not names
+                if not names:
+                    self._recovered()
             for name in names:
                 if not await self._drain_file(name, cycle):
                     break
@@ -187,7 +188,7 @@ class Drain:
         try:
             await writer.finalise()
         except SpoolError as error:
-            log.warning("spool: %s", error)
+            log.warning("%s", error)
 
     def _files_max(self) -> int:
         return FILES_HEALTHY if self.healthy else FILES_UNHEALTHY
@@ -206,7 +207,11 @@ class Drain:
     async def _read_marks(self) -> None:
         self._marks = await self._replay.marks()
         here = self._directory.finished()
-        kept = await asyncio.to_thread(self._directory.quarantine.names)
+        try:
+            kept = await asyncio.to_thread(self._directory.quarantine.names)
+        except OSError as error:
+            log.warning("the quarantine cannot be looked at: %s", error)
+            return  # a file in it may still need its mark
         self._gone.update(self._marks.keys() - set(here) - set(kept))
 
     async def _forget(self) -> None:
@@ -217,7 +222,7 @@ class Drain:
         try:
             await self._replay.forget(gone)
         except ReplayTransient as error:
-            log.info("spool: the marks of %d files stay for now: %s", len(gone), error)
+            log.info("the marks of %d files stay for now: %s", len(gone), error)
             return
         self._gone.clear()
         for name in gone:
@@ -240,11 +245,11 @@ class Drain:
             await self._finish(head, cycle)
         except ReplayPermanent as error:
             cycle.error = f"permanent: {error}"
-            log.warning("spool: %s fails for the %d. time: %s", name, head.failures, error)
+            log.warning("%s fails for the %d. time: %s", name, head.failures, error)
             self._marks = None
             return False
         except FileNotFoundError:
-            log.error("spool: somebody has taken %s away", name)
+            log.error("somebody has taken %s away", name)
             self._left_unread(name)
             self._gone.add(name)
         except OSError as error:
@@ -290,23 +295,22 @@ class Drain:
 
     async def _split(self, head: Head, batch: Batch, cycle: DrainCycle) -> None:
         """A batch that failed: its halves in order, theirs, until the guilty stand alone."""
-        failed = [batch]
-        while failed:
-            start, records = failed.pop()
-            if len(records) == 1:
-                await self._set_aside(head, Batch(start, records), cycle)
-                continue
-            middle = len(records) // 2
-            halves = [Batch(start, records[:middle]), Batch(start + middle, records[middle:])]
+        untried = await self._narrow(head, batch, cycle)
+        while untried:
+            part = untried.pop()
             try:
-                await self._store_batch(head, halves[0], cycle)
+                await self._store_batch(head, part, cycle)
             except ReplayPermanent:
-                failed += [halves[1], halves[0]]
-                continue
-            try:
-                await self._store_batch(head, halves[1], cycle)
-            except ReplayPermanent:
-                failed.append(halves[1])
+                untried += await self._narrow(head, part, cycle)
+
+    async def _narrow(self, head: Head, failed: Batch, cycle: DrainCycle) -> list[Batch]:
+        """Its halves, the first one last; of a single record nothing is left to try."""
+        start, records = failed
+        if len(records) == 1:
+            await self._set_aside(head, failed, cycle)
+            return []
+        middle = len(records) // 2
+        return [Batch(start + middle, records[middle:]), Batch(start, records[:middle])]
 
     async def _store_batch(self, head: Head, batch: Batch, cycle: DrainCycle) -> None:
         oldest_us = min(record.accepted_us for record in batch.records)
@@ -333,10 +337,10 @@ class Drain:
         except OSError as error:
             if not self._config.delete_unmovable:
                 raise Unmovable(f"a poison record cannot be set aside: {error}") from error
-            log.error("spool: message %s is lost: %s", record.message_id, error)
+            log.error("message %s is lost: %s", record.message_id, error)
         else:
             log.error(
-                "spool: message %s of queue %r goes to %s: the store refuses it",
+                "message %s of queue %r goes to %s: the store refuses it",
                 record.message_id,
                 record.queue,
                 self._directory.quarantine.path,
@@ -359,7 +363,7 @@ class Drain:
             try:
                 self._settled(batch.records[max(settled_to - batch.start, 0) :])
             except Exception:
-                log.exception("spool: who was to hear of replayed records")
+                log.exception("who was to hear of replayed records")
 
     async def _finish(self, head: Head, cycle: DrainCycle) -> None:
         """Nothing that could be replayed is left in it."""
@@ -372,12 +376,12 @@ class Drain:
             except OSError as error:
                 if not self._config.delete_unmovable:
                     raise Unmovable(f"damage cannot be set aside: {error}") from error
-                log.error("spool: %d damaged pieces of %s are lost: %s", pieces, name, error)
+                log.error("damage of %s cannot be set aside: %s", name, error)
             if name not in self._damage_counted:
                 self._damage_counted.add(name)
                 cycle.damaged += pieces
                 self.pieces_damaged += pieces
-                log.error("spool: %d damaged pieces of %s are set aside", pieces, name)
+                log.error("%d pieces of %s are no records", pieces, name)
         try:
             await asyncio.to_thread(directory.remove, name)
         except OSError as error:
@@ -392,9 +396,9 @@ class Drain:
 
     def _transient(self, cycle: DrainCycle, error: Exception) -> None:
         if self.healthy:
-            log.warning("spool: the database does not take the replay: %s", error)
+            log.warning("the database does not take the replay: %s", error)
         if not isinstance(error, ReplayTransient):
-            log.error("spool: the drain", exc_info=error)
+            log.error("the drain failed", exc_info=error)
         cycle.error = f"transient: {error}"
         self.healthy = False
         self.transient_failures += 1
@@ -409,11 +413,11 @@ class Drain:
         cycle.error = f"unreadable: {error}"
         head.rewind()
         if error.errno in SHORTAGES:
-            log.warning("spool: %s cannot be read now: %s", head.name, error)
+            log.warning("%s cannot be read now: %s", head.name, error)
             return False
         self.permanent_failures += 1
         head.failures += 1
-        log.warning("spool: %s is unreadable for the %d. time: %s", head.name, head.failures, error)
+        log.warning("%s is unreadable for the %d. time: %s", head.name, head.failures, error)
         if head.failures < PERMANENT_MAX:
             return False
         try:
@@ -422,7 +426,7 @@ class Drain:
             if not self._config.delete_unmovable:
                 self._skip(head, cycle, Unmovable(f"it cannot be moved: {unmovable}"))
                 return True
-            log.error("spool: the unreadable file %s is deleted: %s", head.name, unmovable)
+            log.error("the unreadable file %s is deleted: %s", head.name, unmovable)
             try:
                 await asyncio.to_thread(self._directory.remove, head.name)
             except OSError as undeletable:
@@ -434,7 +438,7 @@ class Drain:
 
     def _skip(self, head: Head, cycle: DrainCycle, error: Unmovable) -> None:
         cycle.error = f"unmovable: {error}"
-        log.error("spool: %s is passed over for %g s: %s", head.name, self._config.skip_s, error)
+        log.error("%s is passed over for %g s: %s", head.name, self._config.skip_s, error)
         self.unmovable_files += 1
         self._skipped[head.name] = self._now() + self._config.skip_s
         self._head = None
@@ -445,7 +449,7 @@ class Drain:
         try:
             self._moved(name)
         except Exception:
-            log.exception("spool: who was to hear of a file that was moved")
+            log.exception("who was to hear of a file that was moved")
 
     def _file_gone(self, name: str) -> None:
         self._head = None
@@ -460,7 +464,7 @@ class Drain:
         self._transient_in_a_row = 0
         if not self.healthy:
             self.healthy = True
-            log.info("spool: the database takes the replay again")
+            log.info("the database takes the replay again")
 
     def _measure(self, count: int) -> None:
         now = self._now()
@@ -469,6 +473,11 @@ class Drain:
         self.rate = rate if not self.rate else self.rate + RATE_WEIGHT * (rate - self.rate)
 
     async def _refresh(self) -> None:
-        if self._now() - self._last_refresh >= REFRESH_S:
-            self._last_refresh = self._now()
+        """What waits has to be known before the first batch: its age goes with every one."""
+        if self._now() - self._last_refresh < REFRESH_S:
+            return
+        self._last_refresh = self._now()
+        try:
             await asyncio.to_thread(self._directory.refresh)
+        except OSError as error:
+            log.warning("%s cannot be looked at: %s", self._directory.path, error)

@@ -46,9 +46,10 @@ class Quarantine:
         self.stats = FailedStats()
         self._seen: dict[str, Seen] = {}
         self._kept: tuple[str, set[bytes]] | None = None
-        self._refreshing = threading.Lock()
+        self._looking = threading.Lock()
 
     def keep_damage(self, source: Path, ranges: list[tuple[int, int]]) -> None:
+        self._make()
         target = self.path / (source.stem + DAMAGED)
         if ranges == [(0, source.stat().st_size)]:
             # Nothing else is in it: moving needs no space on a disk that may be full.
@@ -57,9 +58,10 @@ class Quarantine:
         else:
             disk.copy_ranges(source, target, ranges)
         disk.sync_directory(self.path)
-        self.refresh()
+        self._note(target)
 
     def keep_poison(self, name: str, records: Sequence[Record]) -> None:
+        self._make()
         path = self.path / (Path(name).stem + POISON)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -76,7 +78,7 @@ class Quarantine:
         finally:
             os.close(fd)
         disk.sync_directory(self.path)
-        self.refresh()
+        self._note(path, len(kept))
 
     def _kept_poison(self, path: Path) -> tuple[set[bytes], int]:
         """What a poison file holds already, and where its last whole record ends."""
@@ -90,33 +92,53 @@ class Quarantine:
         return kept, reader.size if reader.torn is None else reader.torn
 
     def keep_whole(self, source: Path) -> None:
+        self._make()
         os.rename(source, self.path / source.name)
         disk.sync_directory(self.path)
         disk.sync_directory(source.parent)
-        self.refresh()
+        self._note(self.path / source.name)
+
+    def _make(self) -> None:
+        if not self.path.is_dir():
+            self.path.mkdir(mode=0o700)
+            disk.sync_directory(self.path.parent)
 
     def names(self) -> list[str]:
-        """Oldest first."""
+        """Oldest first; none when somebody has taken all of it away."""
         suffixes = (DAMAGED, POISON, segment.FINISHED)
-        return sorted(name for name in os.listdir(self.path) if name.endswith(suffixes))
+        try:
+            return sorted(name for name in os.listdir(self.path) if name.endswith(suffixes))
+        except FileNotFoundError:
+            return []
 
     def refresh(self) -> FailedStats:
         """Look again: a person may have taken files away."""
-        with self._refreshing:
-            seen: dict[str, Seen] = {}
+        with self._looking:
+            before, self._seen = self._seen, {}
             for name in self.names():
                 try:
                     status = (self.path / name).stat()
                 except FileNotFoundError:
                     continue
-                known = self._seen.get(name)
+                known = before.get(name)
                 if known is None or known[:2] != (status.st_size, status.st_mtime_ns):
                     events = count_events(self.path / name)
                     known = Seen(status.st_size, status.st_mtime_ns, events)
-                seen[name] = known
-            self._seen = seen
-            events = sum(one.events for one in seen.values())
-            self.stats = FailedStats(len(seen), events, sum(one.bytes for one in seen.values()))
+                self._seen[name] = known
+            return self._sum_up()
+
+    def _note(self, path: Path, events: int | None = None) -> None:
+        """One file has changed; to look at all of them again would cost too much each time."""
+        status = path.stat()
+        known = count_events(path) if events is None else events
+        with self._looking:
+            self._seen[path.name] = Seen(status.st_size, status.st_mtime_ns, known)
+            self._sum_up()
+
+    def _sum_up(self) -> FailedStats:
+        seen = self._seen.values()
+        events, total = sum(one.events for one in seen), sum(one.bytes for one in seen)
+        self.stats = FailedStats(len(seen), events, total)
         return self.stats
 
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from spool.errors import MarkMoved, ReplayPermanent, ReplayTransient
 from spool.records import Record
 
-log = logging.getLogger("spool")
+log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 
@@ -68,8 +68,8 @@ class Replay:
 async def classified(call: Awaitable[Answer], *known: type[Exception]) -> Answer:
     try:
         return await call
-    except (ReplayTransient, *known):
-        raise
     except Exception as error:
-        log.warning("spool: a failure that nobody has classified", exc_info=error)
+        if isinstance(error, (ReplayTransient, *known)):
+            raise
+        log.warning("a failure that nobody has classified", exc_info=error)
         raise ReplayTransient(f"{type(error).__name__}: {error}") from error

@@ -25,7 +25,7 @@ from spool.directory import SpoolDirectory, cut, unfinished_name
 from spool.errors import SpoolClosed, SpoolFull, SpoolWriteFailed
 from spool.records import Record, encode_many
 
-log = logging.getLogger("spool")
+log = logging.getLogger(__name__)
 
 GROUP_BYTES_MAX = 16 * 1024 * 1024
 
@@ -37,6 +37,7 @@ class Append:
     records: Sequence[Record]
     answer: asyncio.Future[None]
     data: bytes = b""
+    failed: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -122,7 +123,7 @@ class SpoolWriter:
         try:
             await self.finalise()
         except SpoolWriteFailed as error:
-            log.warning("spool: the next start will finish the file: %s", error)
+            log.warning("the next start will finish the file: %s", error)
         with self._news:
             self._closing = True
             self._news.notify()
@@ -155,7 +156,7 @@ class SpoolWriter:
     def _write_some(self, taken: deque[Append | Finalise]) -> None:
         """One group: what fits into the file, and at least one append."""
         group: list[Append] = []
-        size = 0
+        events = size = 0
         try:
             while taken and isinstance(append := taken[0], Append):
                 if not append.data and not self._encode(append):
@@ -163,40 +164,43 @@ class SpoolWriter:
                     continue
                 if group and size + len(append.data) > GROUP_BYTES_MAX:
                     break
-                if not self._fits(group, append, size):
+                if not self._fits(append, events, size):
                     break
                 group.append(append)
+                events += len(append.records)
                 size += len(append.data)
                 taken.popleft()
             if group:
                 self._write_group(group)
         except Exception as error:  # our mistake: whoever waits must hear of it
-            log.exception("spool: the writer")
+            log.exception("the writer failed")
+            if not group and isinstance(append := taken.popleft(), Append):
+                group.append(append)
             self._fail(group, error)
 
     def _encode(self, append: Append) -> bool:
         try:
             append.data = encode_many(append.records)
-        except (ValueError, TypeError) as error:
+        except Exception as error:  # the caller's mistake, and the caller's alone
             self._fail([append], error)
             return False
         return True
 
-    def _fits(self, group: list[Append], append: Append, size: int) -> bool:
+    def _fits(self, append: Append, group_events: int, group_bytes: int) -> bool:
         """Whether the file has room; one that is full is finished, once its group is written."""
-        events = self.current_events + sum(len(one.records) for one in group)
-        end = (self._file.end if self._file else 0) + size
+        events = self.current_events + group_events
+        end = (self._file.end if self._file else 0) + group_bytes
         if not events or (
             events + len(append.records) <= self._events_per_file
             and end + len(append.data) <= self._file_bytes_max
         ):
             return True
-        if group:
+        if group_events:
             return False
         try:
             self._finish_file()
         except OSError as error:
-            log.warning("spool: a full file could not be finished, and grows on: %s", error)
+            log.warning("a full file could not be finished, and grows on: %s", error)
         return True
 
     def _write_group(self, group: list[Append]) -> None:
@@ -204,17 +208,13 @@ class SpoolWriter:
         if not group:
             return
         try:
-            self._put(b"".join(append.data for append in group), group)
+            self._put(group)
         except OSError as error:
-            if len(group) == 1 or error.errno not in disk.NO_SPACE:
+            full = error.errno in disk.NO_SPACE and len(group) > 1
+            if full or error.errno == errno.EFBIG:
+                self._put_each(group)
+            else:
                 self._fail(group, self._write_failed(error))
-                return
-            # A small append is not to be the victim of a big one beside it.
-            for append in group:
-                try:
-                    self._put(append.data, [append])
-                except OSError as alone:
-                    self._fail([append], self._write_failed(alone))
 
     def _within_limits(self, group: list[Append]) -> list[Append]:
         """Those that the limits leave room for; the others are told."""
@@ -235,16 +235,46 @@ class SpoolWriter:
                 self._fail([append], SpoolFull("the spool has reached its limit"))
         return admitted
 
-    def _put(self, data: bytes, group: list[Append]) -> None:
+    def _put(self, group: list[Append]) -> None:
         """Write, sync, answer. Raises OSError with the file as it was before."""
         file = self._file or self._create()
         try:
-            disk.write_at(file.fd, data, file.end)
+            disk.write_at(file.fd, b"".join(append.data for append in group), file.end)
         except OSError as error:
-            self._cut_back(file)
-            if error.errno == errno.EFBIG:
+            self._cut_back(file, file.end)
+            if error.errno == errno.EFBIG and file.events:
                 self._abandon(file)  # another file has room
             raise
+        self._commit(file, group)
+
+    def _put_each(self, group: list[Append]) -> None:
+        """As many of them as there is room for, in one sync.
+
+        A small append is not to be the victim of a big one beside it.
+        """
+        written: list[Append] = []
+        try:
+            file = self._file or self._create()
+            end = file.end
+            for append in group:
+                try:
+                    disk.write_at(file.fd, append.data, end)
+                except OSError as error:
+                    self._fail([append], self._write_failed(error))
+                    self._cut_back(file, end)
+                    if self._file is not file:
+                        raise
+                else:
+                    written.append(append)
+                    end += len(append.data)
+            if written:
+                self._commit(file, written)
+        except OSError as error:
+            # Who was told already is not told again.
+            self._fail(group, self._write_failed(error))
+
+    def _commit(self, file: OpenFile, group: list[Append]) -> None:
+        """What was written at the file's end becomes part of it, and is answered."""
         if self._fsync:
             try:
                 self.fsyncs += 1
@@ -252,25 +282,30 @@ class SpoolWriter:
             except OSError:
                 self._abandon(file)
                 raise
+        if os.fstat(file.fd).st_nlink == 0:
+            # Durable, and yet nowhere: nobody will find it after a restart.
+            self._abandon(file)
+            raise FileNotFoundError(errno.ENOENT, "somebody has deleted the spool file")
         events = sum(len(append.records) for append in group)
+        size = sum(len(append.data) for append in group)
         oldest_us = min(record.accepted_us for append in group for record in append.records)
-        file.end += len(data)
+        file.end += size
         file.events += events
         self.records += events
-        self.bytes += len(data)
+        self.bytes += size
         self._directory.grew(file.name, file.end, events, oldest_us)
         if self._failing:
             self._failing = False
-            log.info("spool: writes work again")
+            log.info("writes work again")
         answer([append.answer for append in group], None)
 
     def _create(self) -> OpenFile:
         self._file = OpenFile(*self._directory.create())
         return self._file
 
-    def _cut_back(self, file: OpenFile) -> None:
+    def _cut_back(self, file: OpenFile, end: int) -> None:
         try:
-            os.ftruncate(file.fd, file.end)
+            os.ftruncate(file.fd, end)
         except OSError:
             self._abandon(file)
 
@@ -294,18 +329,23 @@ class SpoolWriter:
                     self._directory.finish(file.name)
                 else:
                     self._directory.drop_unfinished(file.name)
+            except FileNotFoundError:
+                log.error("%s is gone, with %d records in it", file.name, file.events)
+                self._directory.lost(file.name)
+                self._uncut.remove(file)
             except OSError as error:
-                log.warning("spool: %s cannot be finished yet: %s", file.name, error)
+                log.warning("%s cannot be finished yet: %s", file.name, error)
             else:
                 self._uncut.remove(file)
 
     def _finalise_for(self, wish: Append | Finalise) -> None:
         assert isinstance(wish, Finalise)
-        if self._uncut:
-            self._finish_uncut()
         try:
+            self._finish_uncut()
             name = self._finish_file()
-        except OSError as error:
+        except Exception as error:
+            if not isinstance(error, OSError):
+                log.exception("the writer failed")
             answer([wish.answer], SpoolWriteFailed(f"a spool file was not finished: {error}"))
         else:
             answer([wish.answer], None, name)
@@ -330,17 +370,22 @@ class SpoolWriter:
             try:
                 self._directory.drop_unfinished(file.name)
             except OSError as error:
-                log.warning("spool: %s stays behind, empty: %s", file.name, error)
+                log.warning("%s stays behind, empty: %s", file.name, error)
 
     def _write_failed(self, error: OSError) -> SpoolWriteFailed:
         if not self._failing:
             self._failing = True
-            log.error("spool: writes fail: %s", error)
+            log.error("writes fail: %s", error)
         failed = SpoolWriteFailed(f"the spool could not be written: {error}")
         failed.__cause__ = error
         return failed
 
     def _fail(self, group: list[Append], error: Exception) -> None:
+        group = [append for append in group if not append.failed]
+        if not group:
+            return
+        for append in group:
+            append.failed = True
         self.write_failures += len(group)
         self.records_failed += sum(len(append.records) for append in group)
         answer([append.answer for append in group], error)

@@ -73,7 +73,10 @@ def database(postgres: Path) -> Iterator[harness.Database]:
 
 
 @pytest.fixture
-def fresh_database(postgres: Path) -> Iterator[Callable[..., harness.Database]]:
+def fresh_database(
+    postgres: Path, database: harness.Database
+) -> Iterator[Callable[..., harness.Database]]:
+    # A broker in the test's process looks at the schema through Django, which knows `database`.
     made: list[harness.Database] = []
 
     def make(*, schema: bool = True) -> harness.Database:

@@ -62,7 +62,8 @@ def prepare_environment() -> None:
         PG_USER="postgres",
         PG_DATABASE=f"queen_{WORKER}",
     )
-    for name in ("PORT", "QUEEN_SERVER_ID", "PG_DB", "PG_USE_SSL", "RUST_LOG", "LOG_LEVEL"):
+    unset = ["PORT", "QUEEN_SERVER_ID", "PG_DB", "PG_USE_SSL", "RUST_LOG", "LOG_LEVEL"]
+    for name in [*unset, "QUEEN_ENCRYPTION_KEY", "QUEEN_ENCRYPTION_KEYS_OLD"]:
         os.environ.pop(name, None)
 
 

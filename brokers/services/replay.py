@@ -122,6 +122,20 @@ class Replay:
         except StoreError as error:
             raise _drain_error(error) from error
 
+    async def keep_alive(self, spool_id: UUID, file: str, oldest_us: int) -> None:
+        """The spool waits and is not being drained: what it will be judged by must stay."""
+        start = (await self.marks(spool_id)).get(file, 0)
+        try:
+            await spool_calls.pass_over(
+                self._fetch,
+                self._mark(spool_id, file, start),
+                0,
+                wait_ms=self._wait_ms,
+                oldest_us=oldest_us,
+            )
+        except StoreError as error:
+            raise _drain_error(error) from error
+
     async def forget(self, spool_id: UUID, files: Sequence[str]) -> None:
         try:
             await spool_calls.forget(self._fetch, spool_id, files)

@@ -46,6 +46,7 @@ FLAP_DELAY_MAX_S = 2.0
 FLAP_DELAY_MIN_S = 0.05
 ADOPTED_LOOK_S = 0.1
 ADOPTED_EMPTY_S = 1.0
+KEEP_ALIVE_S = 60.0
 
 
 Directories = tuple[SpoolDirectory, list[SpoolDirectory]]
@@ -185,7 +186,7 @@ class Spooling:
         self._failed = 0
         self._buffering = False
         self._back_at = 0.0
-        self._flap_s = FLAP_DELAY_MIN_S
+        self._flap_s = 0.0
         self._coming_back: asyncio.TimerHandle | None = None
 
     # What the combiner asks.
@@ -199,9 +200,9 @@ class Spooling:
             return
         if time.monotonic() - self._back_at < FLAP_S:
             # It answers when it is looked at, and fails when it is used.
-            self._flap_s = min(self._flap_s * 2, FLAP_DELAY_MAX_S)
+            self._flap_s = min(max(self._flap_s * 2, FLAP_DELAY_MIN_S), FLAP_DELAY_MAX_S)
         else:
-            self._flap_s = FLAP_DELAY_MIN_S
+            self._flap_s = 0.0
         self._store_up(False)
         self._broker.look_at_database()
 
@@ -272,6 +273,8 @@ class Spooling:
     def database(self, *, up: bool) -> None:
         if not up:
             self._store_up(False)
+        elif not self.diversion.store_up and self._flap_s == 0:
+            self._store_up(True)
         elif not self.diversion.store_up and self._coming_back is None:
             loop = asyncio.get_running_loop()
             self._coming_back = loop.call_later(self._flap_s, self._store_up, True)
@@ -309,7 +312,7 @@ class Spooling:
     async def run(self) -> None:
         """Count what is there, then drain for ever."""
         await self._survey()
-        work = [self._look_at_disk()]
+        work = [self._look_at_disk(), self._keep_alive()]
         for drain, directory in zip(self._drains, self._directories(), strict=True):
             alien = directory is not self._own
             work.append(self._drain_adopted(drain, directory) if alien else drain.run())
@@ -365,6 +368,25 @@ class Spooling:
         self._drains.remove(drain)
         self._adopted.remove(directory)
         directory.close()
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(KEEP_ALIVE_S)
+            if self._broker.ready:
+                await self.keep_alive()
+
+    async def keep_alive(self) -> None:
+        """Say that what lies here still waits, in maintenance or behind a partition that
+        somebody holds: the transaction rows of its time must stay.
+        """
+        for directory in self._directories():
+            file, oldest_us = directory.head(), directory.oldest_us()
+            if file is None or oldest_us is None:
+                continue
+            try:
+                await self._replay.keep_alive(directory.spool_id, file, oldest_us)
+            except SpoolError as error:
+                log.debug("spool: %s", error)
 
     def _paused(self) -> bool:
         return not self._broker.ready or self.diversion.maintenance

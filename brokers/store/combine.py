@@ -104,7 +104,6 @@ class PushCombiner:
         self._keys = keys
         self._directory = directory
         self._lane = lane
-        self._lanes = [lane, *busy_lanes]
         self._busy_lanes: asyncio.Queue[Lane] = asyncio.Queue()
         for one in busy_lanes:
             self._busy_lanes.put_nowait(one)
@@ -137,11 +136,6 @@ class PushCombiner:
         for gate in gates:
             if gate is not None and gate.room is not None:
                 self._offer(gate)
-
-    def abort(self) -> None:
-        """The database was found to be away: calls in flight need not wait for their limit."""
-        for lane in self._lanes:
-            lane.abort()
 
     async def run(self) -> None:
         """Flush for ever; cancelled at the end by whoever started it."""

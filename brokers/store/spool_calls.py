@@ -32,7 +32,7 @@ SELECT group_no, duplicate_positions
 """
 SPOOL_PASS = """
 SELECT queen_spool_pass_v1(
-       %s::uuid, %s::text, %s::bigint, %s::bigint, %s::text, NULL, %s::integer)
+       %s::uuid, %s::text, %s::bigint, %s::bigint, %s::text, %s::bigint, %s::integer)
 """
 SPOOL_FORGET = "SELECT queen_spool_forget_v1(%s::uuid, %b::text[])"
 
@@ -100,11 +100,17 @@ async def replay(
     return written
 
 
-async def pass_over(fetch: Fetch, mark: Mark, count: int, *, wait_ms: int) -> None:
-    """Move the mark past records that are dealt with otherwise."""
+async def pass_over(
+    fetch: Fetch, mark: Mark, count: int, *, wait_ms: int, oldest_us: int | None = None
+) -> None:
+    """Move the mark past records that are dealt with otherwise.
+
+    By none, with `oldest_us`, it only says that the spool is alive and still needs the
+    transaction rows of that time; good for five minutes.
+    """
     await fetch(
         SPOOL_PASS,
-        (str(mark.spool_id), mark.file, mark.start, count, mark.server_id, wait_ms),
+        (str(mark.spool_id), mark.file, mark.start, count, mark.server_id, oldest_us, wait_ms),
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.harness import BrokerProcess, KillablePostgres
+from tests.harness import BrokerProcess, KillablePostgres, eventually
 from tests.wire_client import INVALID_LEASE, WireClient, ack_of
 
 SETTINGS = {
@@ -61,6 +61,15 @@ class Persistent(WireClient):
     def post(self, path: str, body: Any = None, **arguments: Any) -> httpx.Response:
         return self.until_served(lambda: super(Persistent, self).post(path, body, **arguments))
 
+    def settle(self) -> None:
+        """Wait until what was buffered is in the log, and pushes go there directly again."""
+
+        def settled() -> bool:
+            buffers = self.get("/api/v1/status/buffers").json()
+            return buffers["pending"] == 0 and buffers["dbHealthy"]
+
+        eventually(settled, 30)
+
     @staticmethod
     def until_served(ask: Callable[[], httpx.Response]) -> httpx.Response:
         for _ in range(100):
@@ -75,7 +84,9 @@ class Persistent(WireClient):
 @pytest.fixture
 def wire(broker: BrokerProcess) -> Iterator[WireClient]:
     with httpx.Client(base_url=broker.url, timeout=30) as client:
-        yield Persistent(client)
+        wire = Persistent(client)
+        wire.settle()
+        yield wire
 
 
 @pytest.fixture
@@ -92,7 +103,7 @@ def crash(server: KillablePostgres, broker: BrokerProcess) -> Callable[..., None
 
 @pytest.mark.parametrize("signum", [signal.SIGQUIT, signal.SIGKILL])
 def test_every_message_answered_queued_is_in_the_log_once_after_a_crash(
-    wire: WireClient, crash: Callable[..., None], fresh_queue: str, signum: int
+    wire: Persistent, crash: Callable[..., None], fresh_queue: str, signum: int
 ):
     queued: dict[str, set[str]] = {f"p{n}": set() for n in range(4)}
     stop = threading.Event()
@@ -118,6 +129,7 @@ def test_every_message_answered_queued_is_in_the_log_once_after_a_crash(
     stop.set()
     for producer in producers:
         producer.join()
+    wire.settle()
 
     for partition, ids in queued.items():
         read: list[str] = []
@@ -144,7 +156,7 @@ def test_a_lease_that_the_crash_forgot_means_redelivery_and_never_a_skip(
 
 
 def test_a_subscription_whose_first_pop_was_answered_is_not_lost(
-    wire: WireClient, crash: Callable[..., None], fresh_queue: str
+    wire: Persistent, crash: Callable[..., None], fresh_queue: str
 ):
     wire.push(fresh_queue, "before")
     for group in ("stays new", "would like all"):
@@ -152,6 +164,7 @@ def test_a_subscription_whose_first_pop_was_answered_is_not_lost(
 
     crash()
     wire.push(fresh_queue, "after", ids=["after"])
+    wire.settle()
 
     for group, mode in (("stays new", "new"), ("would like all", "all")):
         popped = wire.payloads(fresh_queue, consumerGroup=group, subscriptionMode=mode)
@@ -159,12 +172,13 @@ def test_a_subscription_whose_first_pop_was_answered_is_not_lost(
 
 
 def test_a_group_that_subscribed_before_there_was_a_message_gets_the_first_one(
-    wire: WireClient, crash: Callable[..., None], fresh_queue: str
+    wire: Persistent, crash: Callable[..., None], fresh_queue: str
 ):
     assert wire.messages(fresh_queue, consumerGroup="early", subscriptionMode="new") == []
 
     crash()
     wire.push(fresh_queue, "the first", ids=["the first"])
+    wire.settle()
 
     assert wire.payloads(fresh_queue, consumerGroup="early", subscriptionMode="new") == [
         "the first"
@@ -198,7 +212,7 @@ def test_what_was_acked_or_popped_with_auto_ack_is_not_delivered_again(
 def test_no_request_meets_a_connection_that_died_with_the_database(
     server: KillablePostgres,
     broker: BrokerProcess,
-    wire: WireClient,
+    wire: Persistent,
     fresh_queue: str,
     eventually: Any,
 ):
@@ -210,6 +224,7 @@ def test_no_request_meets_a_connection_that_died_with_the_database(
     eventually(lambda: not broker.is_ready())
     server.start()
     eventually(broker.is_ready)
+    wire.settle()
 
     impatient = WireClient(wire.http)
     popped = [impatient.payloads(fresh_queue, batch=1, autoAck=True) for _ in range(30)]

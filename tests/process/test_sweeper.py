@@ -59,7 +59,7 @@ def schedule(wire: WireClient, queue: str, delays_ms: dict[str, int], lanes: int
 
 
 def wait_for(wire: WireClient, queue: str, timeout_ms: int = 20_000) -> dict:
-    [message] = wire.messages(queue, wait="true", timeout=timeout_ms, autoAck="true")
+    [message] = wire.messages(queue, batch=1, wait="true", timeout=timeout_ms, autoAck="true")
     return message
 
 

@@ -18,7 +18,8 @@ BELL_S = 5.0
 
 
 @pytest.fixture
-async def alone_database(fresh_database):
+async def alone_database(database, fresh_database):
+    # Django in this process is set to `database`, which has to exist.
     return fresh_database()
 
 

@@ -72,7 +72,7 @@ async def stored(client: Client, queue: str) -> list:
 
 
 async def emptied(client: Client) -> None:
-    await until(lambda: client.broker.spool.diversion.pending == 0, timeout_s=30)
+    await until(lambda: not client.broker.spool.diversion.buffering, timeout_s=30)
 
 
 async def status(client: Client, queue: str, *payloads, **options) -> list[str]:
@@ -236,3 +236,18 @@ async def test_buffered_mode_ends_under_steady_load(client, own_database, fresh_
     log = await stored(client, fresh_queue)
     for no in range(8):
         assert [number for who, number in log if who == no] == list(range(numbers[no]))
+
+
+async def test_a_spool_that_waits_in_maintenance_keeps_the_rows_that_will_judge_it(
+    client, own_database, fresh_queue
+):
+    await status(client, fresh_queue, "a1", ids=["t1"])
+    await client.broker.switches.throw({"maintenance": True})
+    assert await status(client, fresh_queue, "again", ids=["t1"]) == ["buffered"]
+    with own_database.connect() as db:
+        await client.broker.spool.keep_alive()
+        [[held]] = db.execute("SELECT count(oldest_accepted_at) FROM queen_spool").fetchall()
+        assert held == 1
+    await client.broker.switches.throw({"maintenance": False})
+    await emptied(client)
+    assert await stored(client, fresh_queue) == ["a1"], "the second is a duplicate of its window"

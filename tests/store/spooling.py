@@ -66,8 +66,15 @@ class Spool:
             wait_ms=wait_ms,
         )
 
-    def pass_over(self, count: int, *, start: int = 0, connection: Any = None) -> None:
-        call(connection or self.db, spool_calls.pass_over, self.mark(start), count, wait_ms=5000)
+    def pass_over(self, count: int, *, start: int = 0, oldest_us: int | None = None) -> None:
+        call(
+            self.db,
+            spool_calls.pass_over,
+            self.mark(start),
+            count,
+            wait_ms=5000,
+            oldest_us=oldest_us,
+        )
 
     def marks(self) -> dict[str, int]:
         return call(self.db, spool_calls.marks, self.id)

@@ -10,8 +10,7 @@ import psycopg
 import pytest
 
 from brokers import frames
-from brokers.store import calls, management_calls, spool_calls
-from brokers.store.spool_calls import ReplayItem
+from brokers.store import management_calls, spool_calls
 from tests.store.calling import Lane, call, minter
 from tests.store.spooling import HOUR_US, MINUTE_US, Spool, ago_us, payloads, record
 
@@ -280,10 +279,3 @@ def test_all_of_a_group_being_duplicates_leaves_the_others_stored(db, fresh_queu
     assert spool.replay(*old, start=5) == [False, False]
     assert payloads(one) == [b"0", b"1"] and payloads(other) == [b"2"]
     assert spool.marks() == {spool.file: 7}
-
-
-def test_an_item_knows_its_id_by_its_frame(lane):
-    item = record(lane, txn='a"b\x1e')
-    assert isinstance(item, ReplayItem)
-    assert item.frame.startswith(b'{"id":"' + item.message_id.encode() + b'"')
-    assert calls.array([item.unclear]) == "{False}"
