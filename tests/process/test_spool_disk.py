@@ -72,7 +72,8 @@ class SmallDisk:
     def fill(self, process: BrokerProcess) -> None:
         """With what the broker can still write, it is full soon."""
         if not self.mounted:
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (SMALL, resource.RLIM_INFINITY))
+            # Less than a message: another file would do for a file that is too long.
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 
     def free(self, process: BrokerProcess) -> None:
         if self.mounted:
@@ -89,10 +90,10 @@ def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Small
     unmount(disk.path)
 
 
-def push_until_refused(wire: WireClient, queue: str) -> tuple[list[int], str]:
-    """Large messages 0, 1, 2, ... until one fails: those that were buffered, and its error."""
+def push_until_refused(wire: WireClient, queue: str, *, begin: int = 0) -> tuple[list[int], str]:
+    """Large messages until one fails: the numbers of those that were buffered, and its error."""
     held: list[int] = []
-    for n in range(200):
+    for n in range(begin, 200):
         [row] = wire.push(queue, [n, LARGE_TEXT], partition="p", ids=[str(n)])
         if row["status"] == "failed":
             return held, row["error"]
@@ -107,9 +108,10 @@ def test_a_full_disk_fails_pushes_and_holds_the_rest_and_takes_more_when_there_i
     process = site.start(FILE_BUFFER_DIR=str(small_disk.spool))
     with WireClient.at(process.url) as wire:
         site.gateway.close()
+        assert push(wire, fresh_queue, [0, LARGE_TEXT]) == ["buffered"]
         small_disk.fill(process)
-        held, error = push_until_refused(wire, fresh_queue)
-        assert held and "spool" in error
+        held, error = push_until_refused(wire, fresh_queue, begin=1)
+        assert "spool" in error
         # Two that are too large, and a small one that may still fit: none is the others' victim.
         told = statuses(wire.push(fresh_queue, *[[n, LARGE_TEXT] for n in (300, 301)]))
         assert told == ["failed", "failed"]
@@ -117,11 +119,11 @@ def test_a_full_disk_fails_pushes_and_holds_the_rest_and_takes_more_when_there_i
         assert buffers(wire)["failed"] >= 3
         small_disk.free(process)
         eventually(lambda: push(wire, fresh_queue, "room", partition="q") == ["buffered"])
-        again, _ = [1000], push(wire, fresh_queue, [1000, LARGE_TEXT])
+        assert push(wire, fresh_queue, [1000, LARGE_TEXT]) == ["buffered"]
         site.gateway.open()
         until_drained(wire)
         log = log_of(wire, fresh_queue)
-        assert [n for n, _ in log["p"]] == held + again
+        assert [n for n, _ in log["p"]] == [0, *held, 1000]
         assert log["q"] == ["room"]
         assert set_aside(wire)["files"] == 0
         assert push(wire, fresh_queue, "after") == ["queued"]
@@ -134,13 +136,14 @@ def test_what_a_full_disk_holds_is_delivered_after_a_crash(
     process = site.start(**environment)
     with WireClient.at(process.url) as wire:
         site.gateway.close()
+        assert push(wire, fresh_queue, [0, LARGE_TEXT]) == ["buffered"]
         small_disk.fill(process)
-        held, _ = push_until_refused(wire, fresh_queue)
+        held, _ = push_until_refused(wire, fresh_queue, begin=1)
     process.kill()
     site.gateway.open()
     with WireClient.at(site.start(**environment).url) as wire:
         until_drained(wire)
-        assert [n for n, _ in log_of(wire, fresh_queue)["p"]] == held
+        assert [n for n, _ in log_of(wire, fresh_queue)["p"]] == [0, *held]
 
 
 def test_a_bound_of_ours_fails_pushes_before_the_disk_is_full(site: Site, fresh_queue: str):
