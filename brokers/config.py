@@ -236,6 +236,7 @@ class KvConfig:
     write_burst: int = setting("QUEEN_KV_WRITE_BURST", default=200, floor=1, high=INT_MAX)
     cell_rate: int = setting("QUEEN_KV_CELL_RATE", default=2000, floor=1, high=INT_MAX)
     tenants_max: int = setting("QUEEN_KV_MAX_TENANTS", default=10_000, floor=1, high=INT_MAX)
+    shed_after: int = setting("QUEEN_KV_STANDALONE_SHED_AFTER", default=5, floor=1, high=INT_MAX)
     expire_every_ms: int = setting("QUEEN_KV_EXPIRE_EVERY_MS", default=1000, floor=1, high=INT_MAX)
     expire_batch: int = setting("QUEEN_KV_EXPIRE_BATCH", default=1000, floor=1, high=100_000)
 
