@@ -73,7 +73,7 @@ def outage(asked: argparse.Namespace, directory: Path, judge: Judge) -> None:
     )
     # Partitions of their own each time: none of them was ever in the spool.
     before, during = (
-        Load(queue=f"others-{when}", rate=asked.other_rate, batch=10, producers=2, partitions=20)
+        Load(queue=f"others-{when}", rate=asked.other_rate, batch=10, producers=8, partitions=20)
         for when in ("before", "during")
     )
     with scene(directory, **asked.environment) as (postgres, broker):
