@@ -234,8 +234,12 @@ def kills(asked: argparse.Namespace, directory: Path, judge: Judge) -> None:
                 say(f"{shot} kills, {broker.pending()} pending")
                 if number % 4 == 3:
                     # Now and then all the way: an empty spool is a state too.
+                    for crew in crews:
+                        crew.pause()
                     took = broker.until_drained(asked.patience)
                     say(f"empty after {took:.1f} s")
+                    for crew in crews:
+                        crew.resume()
             for crew in crews:
                 crew.stop()
         broker.until_drained(asked.patience)
