@@ -144,7 +144,7 @@ class SpoolConfig:
     directory: str = setting("FILE_BUFFER_DIR", default="")
     fsync: bool = setting("FILE_BUFFER_FSYNC", default=True)
     flush_ms: int = setting("FILE_BUFFER_FLUSH_MS", default=100, floor=1, high=INT_MAX)
-    batch_max: int = setting("FILE_BUFFER_MAX_BATCH", default=100, floor=1, high=100_000)
+    batch_max: int = setting("FILE_BUFFER_MAX_BATCH", default=1000, floor=1, high=100_000)
     events_per_file: int = setting(
         "FILE_BUFFER_EVENTS_PER_FILE", default=10_000, floor=1, high=INT_MAX
     )
