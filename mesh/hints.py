@@ -12,7 +12,7 @@ Imports nothing of ours. Used by everything in mesh/, and by whoever offers or a
 """
 
 from collections.abc import Hashable
-from typing import ClassVar, TypeVar, Union
+from typing import ClassVar, TypeVar
 
 import msgspec
 
@@ -39,6 +39,14 @@ class Hint(msgspec.Struct, omit_defaults=True):
         """Take in a later one of the same key."""
         raise NotImplementedError
 
+    @property
+    def size(self) -> int:
+        """How many partitions it lists."""
+        return 0
+
+    def shorten(self) -> None:
+        """Leave its list out, where it has one."""
+
 
 class Pushed(Hint, omit_defaults=True):
     """Messages were stored in these partitions of a queue: id -> name."""
@@ -61,12 +69,14 @@ class Pushed(Hint, omit_defaults=True):
     def merge(self, later: "Pushed") -> None:
         self.partitions.update(later.partitions)
         self.whole = self.whole or later.whole
-        self.bound()
 
-    def bound(self) -> None:
-        if self.whole or len(self.partitions) > PARTITIONS_MAX:
-            self.partitions.clear()
-            self.whole = True
+    @property
+    def size(self) -> int:
+        return len(self.partitions)
+
+    def shorten(self) -> None:
+        self.partitions.clear()
+        self.whole = True
 
 
 class Ready(Hint, omit_defaults=True):
@@ -92,12 +102,23 @@ class Ready(Hint, omit_defaults=True):
     def merge(self, later: "Ready") -> None:
         self.partition_ids.update(later.partition_ids)
         self.whole = self.whole or later.whole
-        self.bound()
 
-    def bound(self) -> None:
-        if self.whole or len(self.partition_ids) > PARTITIONS_MAX:
-            self.partition_ids.clear()
-            self.whole = True
+    @property
+    def size(self) -> int:
+        return len(self.partition_ids)
+
+    def shorten(self) -> None:
+        self.partition_ids.clear()
+        self.whole = True
+
+
+class Freed(Ready, omit_defaults=True):
+    """A lease on these partitions ended, and left nothing: whoever waits for that may look."""
+
+    kind: ClassVar[str] = "freed"
+
+    def copy(self) -> "Freed":
+        return Freed(self.queue_id, self.group, set(self.partition_ids), self.whole)
 
 
 class QueueChanged(Hint, omit_defaults=True):
@@ -160,4 +181,78 @@ class Look(Hint, omit_defaults=True):
         pass
 
 
-AnyHint = Union[Pushed, Ready, QueueChanged, Switched, Look]  # noqa: UP007 (a name for types)
+class Told(Hint, omit_defaults=True):
+    """What a node tells of itself, as JSON: to a worker, and to whoever watches."""
+
+    kind: ClassVar[str] = "told"
+
+    document: bytes = b"{}"
+
+    @property
+    def key(self) -> Hashable:
+        return None
+
+    def copy(self) -> "Told":
+        return Told(self.document)
+
+    def merge(self, later: "Told") -> None:
+        self.document = later.document
+
+
+class Passed(Hint, omit_defaults=True):
+    """To whoever watches: a hint that passed. `origin` offered it, or brought it."""
+
+    kind: ClassVar[str] = "passed"
+
+    origin: str
+    marked: bool = False
+    type: int = 0
+    body: bytes = b""
+    number: int = 0
+
+    @property
+    def key(self) -> Hashable:
+        return self.number
+
+    def copy(self) -> "Passed":
+        return self
+
+    def merge(self, later: "Passed") -> None:
+        pass
+
+
+TYPES: dict[int, type[Hint]] = {
+    16: Pushed,
+    17: Ready,
+    18: Freed,
+    19: QueueChanged,
+    20: Switched,
+    21: Look,
+    32: Told,
+    33: Passed,
+}
+# Those that are old news a few seconds later, when the floor has read the database.
+SHORT_LIVED = (Pushed, Ready, Look)
+
+_numbers = {kind: number for number, kind in TYPES.items()}
+_decoders = {number: msgspec.msgpack.Decoder(kind) for number, kind in TYPES.items()}
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(hint: Hint) -> tuple[int, bytes]:
+    """Type and body of the frame that carries it."""
+    return _numbers[type(hint)], _encoder.encode(hint)
+
+
+def decode(number: int, body: bytes) -> Hint | None:
+    """The hint of a frame; None for a type that we do not know, or cannot read."""
+    decoder = _decoders.get(number)
+    if decoder is None:
+        return None
+    try:
+        hint: Hint = decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if hint.size > PARTITIONS_MAX:
+        hint.shorten()
+    return hint
