@@ -70,8 +70,10 @@ class Link:
             except SessionEnded as error:
                 log.info("mesh: link to %s lost: %s", self.name, error)
                 self._complaint = ""
-            except (HandshakeError, OSError, TimeoutError) as error:
+            except (HandshakeError, OSError, TimeoutError, UnicodeError) as error:
                 self._complain(str(error) or type(error).__name__)
+            except Exception:
+                log.exception("mesh: link to %s", self.name)
             if time.monotonic() - began > BACKOFF_MAX_S:
                 backoff_s = BACKOFF_MIN_S
             if self.is_self:
