@@ -284,7 +284,7 @@ class Node:
         except SessionEnded as error:
             log.info("mesh: %s from %s is gone: %s", peer.server_id, address, error)
         finally:
-            self.counters.dropped += session.outbox.dropped
+            self.counters.dropped += session.outbox.dropped + len(session.outbox)
 
     def _complain(self, address: str, error: HandshakeError) -> None:
         """Whoever knocks all day is said now and then, and counted each time."""
