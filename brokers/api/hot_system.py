@@ -16,6 +16,7 @@ from brokers.api.payloads import NO_RAW
 from brokers.api.wire import NAME_BYTES_MAX, Reply, check_identifier, json_text
 from brokers.errors import RequestError
 from brokers.services import maintenance as maintenance_service
+from brokers.services import mesh as mesh_service
 from brokers.services import notify as notify_service
 from brokers.services import switches as switch_service
 
@@ -105,6 +106,21 @@ async def shared_state(call: "Call") -> Reply:
     )
 
 
+async def shared_state_stats(call: "Call") -> Reply:
+    """What this broker sees of its peers; the maintenance flags either way."""
+    state = switch_service.state(call.broker)
+    return _json(
+        **mesh_service.status(call.broker),
+        maintenance_mode=state.push_maintenance,
+        pop_maintenance_mode=state.pop_maintenance,
+    )
+
+
+async def inter_instance_stats(call: "Call") -> Reply:
+    """The same, under its other name."""
+    return await shared_state_stats(call)
+
+
 async def buffers_status(call: "Call") -> Reply:
     """The contract's four, and under `spool` what else an operator has to see of it."""
     answers = await maintenance_service.database_answers(call.broker)
@@ -159,6 +175,8 @@ HANDLERS = {
         pop_maintenance_get,
         pop_maintenance_set,
         shared_state,
+        shared_state_stats,
+        inter_instance_stats,
         buffers_status,
         notify,
     )
