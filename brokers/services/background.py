@@ -21,5 +21,7 @@ def attach(broker: "Broker", directories: Directories | None = None) -> None:
     spool = Spooling(broker, *directories)
     broker.use_spool(spool)
     broker.run_also("spool", spool.run)
+    if broker.siblings is not None:
+        broker.run_also("siblings", broker.siblings.run)
     if broker.config.sweeper.enabled:
         broker.run_also("sweeper", Sweeper(broker).run)

@@ -1,0 +1,308 @@
+"""One broker as several processes: a parent that starts the workers and keeps them there.
+
+The parent owns the listening socket, the embedded PostgreSQL and the run directory, and serves
+nothing. A worker is a broker like any other, in an interpreter of its own: this process has
+threads (the supervisor's) and a loop, which no fork survives unharmed, and a worker that is
+started again must begin like the first one.
+
+Parent and worker share a pair of sockets: the worker says `serving` over it, and reads the
+end of its parent from it, so that no worker outlives a parent that was killed. A worker that
+dies is started again, later and later; one that never stands on its feet ends everything.
+
+Imports serving, serving_share, embedded_paths. Used by the broker command.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from brokers.config import Config
+from queen_project import embedded_paths, serving
+from queen_project.config import PROJECT_DIR
+from queen_project.serving_share import Board
+
+logger = logging.getLogger(__name__)
+
+SERVING = b"serving\n"
+LONGEST_SOCKET_NAME = "worker-99"
+# What a worker ends with that will not get better by trying again.
+EXIT_UNUSABLE = 3
+FALLS_MAX = 5
+STEADY_S = 10.0
+AGAIN_S_MIN = 0.25
+AGAIN_S_MAX = 10.0
+# A worker bounds its own stop (serving.py); this is for one that hangs.
+STOP_MARGIN_S = 60.0
+
+
+class WorkersFailed(Exception):
+    """The broker cannot go on; the text says which worker, and how it ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inherited:
+    """What a worker is given: open files by their numbers, and where to meet the others."""
+
+    worker: int
+    listener: int
+    parent: int
+    board: int
+    run_dir: Path
+
+    def argument(self) -> str:
+        parts = (self.worker, self.listener, self.parent, self.board, self.run_dir)
+        return ",".join(map(str, parts))
+
+    @classmethod
+    def read(cls, argument: str) -> "Inherited":
+        worker, listener, parent, board, run_dir = argument.split(",", 4)
+        return cls(
+            worker=int(worker),
+            listener=int(listener),
+            parent=int(parent),
+            board=int(board),
+            run_dir=Path(run_dir),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A place that is always to be filled."""
+
+    number: int
+    process: asyncio.subprocess.Process | None = None
+    served: asyncio.Event = field(default_factory=asyncio.Event)
+    serving_since: float | None = None
+    was_steady: bool = False
+    falls: int = 0
+    stop_code: int = 0
+
+
+def run(
+    config: Config,
+    listener: socket.socket,
+    *,
+    server: str,
+    ready: Callable[[], None],
+) -> None:
+    """Serve with `config.server.workers` processes until a signal; `ready` is called once all
+    take requests. Raises WorkersFailed.
+    """
+    with _run_directory(config) as run_dir:
+        asyncio.run(_Parent(config, listener, server=server, run_dir=run_dir).run(ready))
+
+
+class _Parent:
+    def __init__(
+        self, config: Config, listener: socket.socket, *, server: str, run_dir: Path
+    ) -> None:
+        self._config = config
+        self._listener = listener
+        self._server = server
+        self._run_dir = run_dir
+        self._workers = [Worker(number) for number in range(config.server.workers)]
+        self._board = Board.make(config.server.workers)
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        self._stopping = serving.stop_on_signals(self._go_at_once)
+        keeping = [asyncio.create_task(self._keep(worker)) for worker in self._workers]
+        telling = asyncio.create_task(self._tell_when_ready(ready))
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait([stopping, *keeping], return_when=asyncio.FIRST_COMPLETED)
+            logger.info("stopping %d workers", len(self._workers))
+            self._stopping.set()
+            await self._stop(keeping)
+        finally:
+            for task in (telling, stopping):
+                task.cancel()
+            self._kill()
+        for task in keeping:
+            task.result()
+        # One that had not got as far as to serve has nothing to tell of its end.
+        hard = [one for one in self._workers if one.stop_code not in (0, -signal.SIGTERM)]
+        if hard:
+            told = ", ".join(f"worker {one.number}: {_ending(one.stop_code)}" for one in hard)
+            raise WorkersFailed(f"not all workers stopped cleanly: {told}")
+        logger.info("stopped")
+
+    async def _tell_when_ready(self, ready: Callable[[], None]) -> None:
+        for worker in self._workers:
+            await worker.served.wait()
+        ready()
+
+    async def _keep(self, worker: Worker) -> None:
+        """Fill the place, again and again, until the stop. Raises WorkersFailed."""
+        while not self._stopping.is_set():
+            code = await self._live(worker)
+            self._board.away(worker.number)
+            if self._stopping.is_set():
+                worker.stop_code = code
+                return
+            again_s = self._after_death(worker, code)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(again_s):
+                    await self._stopping.wait()
+
+    async def _live(self, worker: Worker) -> int:
+        """One process, from its start to its end; its exit code."""
+        ours, theirs = socket.socketpair()
+        with ours:
+            ours.setblocking(False)
+            with theirs:
+                worker.process = await self._spawn(worker, theirs)
+            logger.info("worker %d is process %d", worker.number, worker.process.pid)
+            if self._stopping.is_set():
+                self._signal(worker, signal.SIGTERM)
+            hearing = asyncio.create_task(self._hear(worker, ours))
+            try:
+                return await worker.process.wait()
+            finally:
+                hearing.cancel()
+                worker.process = None
+
+    async def _spawn(self, worker: Worker, parent: socket.socket) -> asyncio.subprocess.Process:
+        inherited = Inherited(
+            worker=worker.number,
+            listener=self._listener.fileno(),
+            parent=parent.fileno(),
+            board=self._board.file,
+            run_dir=self._run_dir,
+        )
+        server = self._config.server
+        command = [
+            *(sys.executable, str(PROJECT_DIR / "manage.py"), "broker"),
+            *("--server", self._server, "--workers", str(server.workers)),
+            *("--port", str(server.port), "--bind", server.bind_addr),
+            *("--as-worker", inherited.argument()),
+        ]
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            pass_fds=(inherited.listener, inherited.parent, inherited.board),
+            # A Ctrl-C is the parent's, which passes it on: a worker that still starts would
+            # end with a traceback.
+            process_group=0,
+        )
+
+    async def _hear(self, worker: Worker, ours: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        worker.serving_since = None
+        if await loop.sock_recv(ours, len(SERVING)) == SERVING:
+            worker.serving_since = time.monotonic()
+            worker.served.set()
+
+    def _after_death(self, worker: Worker, code: int) -> float:
+        """Judge a worker that ended unasked; seconds to wait before it is started again."""
+        since = worker.serving_since
+        if since is not None and time.monotonic() - since >= STEADY_S:
+            worker.was_steady, worker.falls = True, 0
+        worker.falls += 1
+        told = f"worker {worker.number} ended ({_ending(code)})"
+        if not worker.was_steady:
+            if code == EXIT_UNUSABLE and not worker.served.is_set():
+                raise WorkersFailed(f"{told}; what it said is above")
+            if worker.falls >= FALLS_MAX:
+                raise WorkersFailed(
+                    f"{told}, for the {FALLS_MAX}th time without having served for"
+                    f" {STEADY_S:.0f} s; what it said is above"
+                )
+        again_s = min(AGAIN_S_MIN * 2 ** (worker.falls - 1), AGAIN_S_MAX)
+        logger.error("%s; starting it again in %.2f s", told, again_s)
+        return again_s
+
+    async def _stop(self, keeping: Sequence["asyncio.Task[None]"]) -> None:
+        # What waits in the listener is the workers' until the last of them lets go of it.
+        self._listener.close()
+        for worker in self._workers:
+            self._signal(worker, signal.SIGTERM)
+        longest_s = 2 * self._config.server.drain_s + STOP_MARGIN_S
+        _, late = await asyncio.wait(keeping, timeout=longest_s)
+        if late:
+            logger.error("%d workers did not stop within %.0f s", len(late), longest_s)
+            self._kill()
+            await asyncio.wait(late)
+
+    def _go_at_once(self) -> None:
+        self._kill()
+        os._exit(serving.EXIT_FAST)
+
+    def _kill(self) -> None:
+        for worker in self._workers:
+            self._signal(worker, signal.SIGKILL)
+
+    def _signal(self, worker: Worker, signum: signal.Signals) -> None:
+        if worker.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                worker.process.send_signal(signum)
+
+
+class ParentLine:
+    """A worker's end of the pair of sockets."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.setblocking(False)
+
+    def say_serving(self) -> None:
+        with contextlib.suppress(OSError):  # a parent that is gone is found out by `watch`
+            self._socket.send(SERVING)
+
+    def watch(self, gone: Callable[[], None]) -> None:
+        """Call `gone` when the parent has ended, whatever ended it."""
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            with contextlib.suppress(BlockingIOError):
+                try:
+                    if self._socket.recv(1):
+                        return
+                except ConnectionError:
+                    pass
+                loop.remove_reader(self._socket.fileno())
+                logger.warning("the parent process is gone")
+                gone()
+
+        loop.add_reader(self._socket.fileno(), look)
+
+
+@contextlib.contextmanager
+def _run_directory(config: Config) -> Iterator[Path]:
+    """Where the sockets of this broker's workers lie: ours alone, and with a short path."""
+    digest = hashlib.sha256(config.server.server_id.encode()).hexdigest()[:16]
+    path = config.paths.data_dir / "run" / digest
+    longest = os.fsencode(path / LONGEST_SOCKET_NAME)
+    if len(longest) > embedded_paths.SOCKET_PATH_BYTES_MAX:
+        with tempfile.TemporaryDirectory(prefix="queen-run-", dir="/tmp") as other:
+            yield Path(other)
+        return
+    try:
+        config.paths.data_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise WorkersFailed(f"the directory {path} cannot be made: {error.strerror}") from error
+    try:
+        yield path
+    finally:
+        for name in os.listdir(path):
+            (path / name).unlink(missing_ok=True)
+        path.rmdir()
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
