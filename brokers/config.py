@@ -158,7 +158,7 @@ class SpoolConfig:
     directory: str = setting("FILE_BUFFER_DIR", default="")
     fsync: bool = setting("FILE_BUFFER_FSYNC", default=True)
     flush_ms: int = setting("FILE_BUFFER_FLUSH_MS", default=100, floor=1, high=INT_MAX)
-    batch_max: int = setting("FILE_BUFFER_MAX_BATCH", default=100, floor=1, high=100_000)
+    batch_max: int = setting("FILE_BUFFER_MAX_BATCH", default=1000, floor=1, high=100_000)
     events_per_file: int = setting(
         "FILE_BUFFER_EVENTS_PER_FILE", default=10_000, floor=1, high=INT_MAX
     )
@@ -250,6 +250,7 @@ class KvConfig:
     write_burst: int = setting("QUEEN_KV_WRITE_BURST", default=200, floor=1, high=INT_MAX)
     cell_rate: int = setting("QUEEN_KV_CELL_RATE", default=2000, floor=1, high=INT_MAX)
     tenants_max: int = setting("QUEEN_KV_MAX_TENANTS", default=10_000, floor=1, high=INT_MAX)
+    shed_after: int = setting("QUEEN_KV_STANDALONE_SHED_AFTER", default=5, floor=1, high=INT_MAX)
     expire_every_ms: int = setting("QUEEN_KV_EXPIRE_EVERY_MS", default=1000, floor=1, high=INT_MAX)
     expire_batch: int = setting("QUEEN_KV_EXPIRE_BATCH", default=1000, floor=1, high=100_000)
 

@@ -45,12 +45,18 @@ class KvCounters:
             elif one.applied:
                 self.bytes_written += len(one.value or b"")
 
-    def reject(self, reason: str, operations: Sequence[KvOperation]) -> None:
+    def lost(self, path: str, operation: KvOperation, reason: str) -> None:
+        """A required operation did not apply, and undid its call."""
+        self.ops[operation.op, path, reason] += 1
+
+    def reject(
+        self, reason: str, operations: Sequence[KvOperation], *, path: str = "route"
+    ) -> None:
         """A call was turned away; only its reads are in the contract's counter."""
         reads = sum(one.op in READS for one in operations)
         self.rejected[reason] += reads
         for one in operations:
-            self.ops[one.op, "route", reason] += 1
+            self.ops[one.op, path, reason] += 1
 
     def quantile(self, part: float) -> float:
         if not self._durations:
@@ -94,7 +100,7 @@ def families(counters: KvCounters, pool: dict[str, int]) -> Iterator[Metric]:
     rejected = CounterMetricFamily(
         "queen_kv_read_rejected", "Key/value reads turned away", labels=["reason"]
     )
-    for reason in ("rate_limited", "pool", "disabled"):
+    for reason in ("rate_limited", "pool", "disabled", "shed"):
         rejected.add_metric([reason], counters.rejected[reason])
     yield rejected
     yield CounterMetricFamily(

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from spool.records import Record
 from spool.segment import Reader
 
+CHUNK_RECORDS = 2000
+
 
 class Batch(NamedTuple):
     """A contiguous range of a file's intact records; `start` is the index of the first."""
@@ -19,8 +21,20 @@ class Batch(NamedTuple):
     records: Sequence[Record]
 
 
+class Chunk(NamedTuple):
+    """What one visit of the thread brought: where its first record stands, and the records."""
+
+    reader: Reader
+    start: int
+    records: Sequence[Record]
+
+
 class Head:
-    """Reads in a thread. `failures`: permanent ones, of this file alone."""
+    """Reads in a thread, a chunk ahead of what is being stored: each visit to the thread waits
+    for the interpreter, and so does what is stored meanwhile.
+
+    `failures`: permanent ones, of this file alone.
+    """
 
     def __init__(self, path: Path, *, batch_max: int, batch_bytes_max: int) -> None:
         self.path = path
@@ -30,14 +44,28 @@ class Head:
         self._batch_bytes_max = batch_bytes_max
         self._reader: Reader | None = None
         self._batch = Batch(0, ())
+        self._chunk = Batch(0, ())
+        self._ahead: asyncio.Task[Chunk] | None = None
 
     async def batch(self) -> Batch | None:
         """The one in hand, or the next; None at the end of the file. Raises OSError."""
         if not self._batch.records:
-            reader, records = await asyncio.to_thread(self._read, self._reader)
-            self._reader = reader
-            self._batch = Batch(reader.index - len(records), records)
+            if not self._chunk.records:
+                await self._next_chunk()
+            start, records = self._chunk
+            self._batch = Batch(start, records[: self._batch_max])
+            count = len(self._batch.records)
+            self._chunk = Batch(start + count, records[count:])
         return self._batch if self._batch.records else None
+
+    async def _next_chunk(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        reader, start, records = await (ahead or asyncio.to_thread(self._read, self._reader))
+        self._reader, self._chunk = reader, Batch(start, records)
+        if records:
+            self._ahead = asyncio.create_task(asyncio.to_thread(self._read, reader))
+            # It may never be asked for: then its error is nobody's.
+            self._ahead.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def advance(self, count: int) -> None:
         """The first `count` records of the batch in hand are done with."""
@@ -46,8 +74,8 @@ class Head:
 
     def rewind(self) -> None:
         """Read from the file's start again."""
-        self._reader = None
-        self._batch = Batch(0, ())
+        self._reader = self._ahead = None
+        self._batch = self._chunk = Batch(0, ())
 
     def events(self) -> int:
         """Its intact records; known at the end."""
@@ -68,6 +96,8 @@ class Head:
             return reader.damaged + 1, [*reader.ranges[:-1], (reader.ranges[-1][0], reader.size)]
         return reader.damaged + 1, [*reader.ranges, torn]
 
-    def _read(self, reader: Reader | None) -> tuple[Reader, Sequence[Record]]:
+    def _read(self, reader: Reader | None) -> Chunk:
         reader = reader or Reader(self.path)
-        return reader, reader.read(self._batch_max, self._batch_bytes_max)
+        start = reader.index
+        records = reader.read(max(self._batch_max, CHUNK_RECORDS), self._batch_bytes_max)
+        return Chunk(reader, start, records)

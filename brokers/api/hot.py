@@ -25,7 +25,14 @@ from brokers.api import (
 )
 from brokers.api.call import Call, Handler
 from brokers.api.wire import NO_CONTENT, Reply
-from brokers.domain import QUEUE_MODE, Ack, PopRequest, PushRequest, TransactionRequest
+from brokers.domain import (
+    QUEUE_MODE,
+    Ack,
+    PopRequest,
+    PushRequest,
+    TimerOperation,
+    TransactionRequest,
+)
 from brokers.errors import RequestError, StoreError, error_text
 from brokers.services import ack as ack_service
 from brokers.services import leases as lease_service
@@ -170,7 +177,7 @@ async def transaction(call: Call) -> Reply:
     try:
         parsed = await payloads.parsed(payloads.transaction, call.body)
         kv = kv_payloads.rider(parsed.kv, config.kv)
-        timers = timer_payloads.rider(parsed.timers, config.timers)
+        timers = _timers_of(call, parsed.timers)
     except RequestError as error:
         return _refused_transaction(error)
     request = TransactionRequest(
@@ -187,6 +194,14 @@ async def transaction(call: Call) -> Reply:
     except RequestError as error:
         return _refused_transaction(error)
     return Reply(200, render.transaction(result))
+
+
+def _timers_of(call: Call, raw: bytes) -> list[TimerOperation]:
+    try:
+        return timer_payloads.rider(raw, call.broker.config.timers)
+    except RequestError:
+        call.broker.timer_metrics.schedule_rejected += 1
+        raise
 
 
 def _refused_transaction(error: RequestError) -> Reply:

@@ -51,7 +51,7 @@ async def timer_cancel(call: "Call") -> Reply:
         problem = wire.identifier_problem(txn, wire.TRANSACTION_ID_BYTES_MAX)
         if problem is not None:
             raise bad(f"txn {problem}")
-    operation = TimerOperation(call.params["queue"], _key(call), txn or None)
+    operation = TimerOperation(call.params["queue"], _key(call), txn)
     request = timer_service.ApplyRequest(tenant=call.tenant, operations=[operation])
     [outcome] = await timer_service.apply(call.broker, request)
     return Reply(200, render_timers.result(operation, outcome))

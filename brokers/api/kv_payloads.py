@@ -272,12 +272,10 @@ def _expectation(op: str, one: KvOperationBody) -> int | None:
     if raw == b"null":
         raise _bad("expect must be a version, not null")
     expect = _whole(one.expect, "expect")
+    if op in ("putIfAbsent", "incr") and expect is not None:
+        raise _bad(f"{op} takes no expect")
     if op == "putIfAbsent":
-        if expect not in (None, 0):
-            raise _bad("putIfAbsent expects version 0 and nothing else")
         return 0
-    if op == "incr" and expect is not None:
-        raise _bad("incr takes no expect")
     if expect is not None and expect < 0:
         raise _bad("expect must not be negative")
     return expect

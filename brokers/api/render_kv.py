@@ -35,7 +35,8 @@ def element(index: int, one: KvResult, extra: bytes = b"") -> bytes:
         if operation.op == "getMany":
             missing = b",".join(map(_text, one.missing))
             return head + b'"rows":[%b],"missing":[%b],"truncated":%b}' % (rows, missing, tail)
-        after = _text(one.entries[-1].key) if one.truncated and one.entries else b"null"
+        last = one.entries[-1].key if one.entries else operation.after
+        after = _text(last) if one.truncated and last else b"null"
         return head + b'"rows":[%b],"truncated":%b,"nextAfter":%b}' % (rows, tail, after)
     reason = b"" if one.reason is None else b',"reason":"%b"' % one.reason.encode()
     return head + b'"applied":%b,"key":%b,"value":%b,"version":%d%b}' % (

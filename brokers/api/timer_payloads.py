@@ -29,7 +29,7 @@ from brokers.config import TimersConfig
 from brokers.domain import DEFAULT_PARTITION, TimerOperation
 from brokers.errors import RequestError
 
-# A delay further back than this fires just as much at once.
+# A message id holds the time it is due, and has none for times before 1970.
 PAST_MAX_MS = 1_000_000_000_000
 ZSTD_WINDOW_MAX = 8_388_608
 SCHEDULES = ("schedule", "reschedule")
@@ -143,7 +143,8 @@ def _operation(fields: Fields, config: TimersConfig) -> TimerOperation:
         queue=queue,
         key=key,
         txn=txn,
-        delay_ms=max(delay_ms, -PAST_MAX_MS),
+        # The past reaches as far back as the future goes: all of it fires at once.
+        delay_ms=max(delay_ms, -config.horizon_s * 1000, -PAST_MAX_MS),
         partition=DEFAULT_PARTITION if partition is None else partition,
         payload=_payload(fields, config.payload_bytes_max),
         marked_encrypted=marked,

@@ -2,9 +2,10 @@
 
 KV has a small pool of its own, and that pool is what bounds it: when the database is slow
 here, KV callers are told to come back, and no connection of the message plane is taken.
-Single operations of different requests share a call, the writes in one and the reads in
+Single operations of different requests share a call, the writes in one and the gets in
 another; each is judged by itself, in its turn. A write whose key somebody else holds comes
-back from the shared call at once and waits alone, so that it holds up nobody.
+back from the shared call at once and waits alone, so that it holds up nobody; so does a get
+for which the shared call had no bytes left.
 
 Imports config, domain, errors, flow/coalesce, store. Used by runtime.py, services/kv.py.
 """
@@ -14,12 +15,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NoReturn
+from typing import Final
 from uuid import UUID
 
 from brokers.config import Config, KvConfig
 from brokers.domain import DEFAULT_TENANT, KvLost, KvOperation, KvResult
-from brokers.errors import Permanent, Refusal, StoreError
+from brokers.errors import Permanent, Refusal, RequestError, StoreError
 from brokers.flow.coalesce import Coalescer
 from brokers.kv_metrics import KvCounters
 from brokers.store import kv_calls
@@ -35,6 +36,9 @@ RETRY_AFTER_S = 1
 # Connections that the shared calls can always count on.
 SHARED_CONNECTIONS = 2
 LOCK_NOT_HAD = "55P03"
+READS_TOO_MUCH = "QN012"
+# Several reads in one call would have to share its bytes, so only these go together.
+SHARED_READS = frozenset({"get"})
 
 Answer = KvResult | None
 ALONE: Final = None  # the answer of a shared call to an operation that must go alone
@@ -47,6 +51,7 @@ class Kv:
         self.config = config.kv
         self.counters = KvCounters()
         self.limits = Limits(config.kv)
+        self.shedding = Shedding(config.kv.shed_after)
         self._busy_ms = config.push.busy_ms
         self.pool = Pool(
             config.postgres, size=config.kv.pool_size, name=name, wait_s=CONNECTION_WAIT_S
@@ -70,20 +75,27 @@ class Kv:
     async def run(self, tenant: UUID, operations: Sequence[KvOperation]) -> list[KvResult] | KvLost:
         """Carry out one call. Raises kv_unavailable where the database does not keep up."""
         started = time.monotonic()
+        writes = any(one.op in kv_calls.WRITES for one in operations)
+        if writes and self.shedding.refuses(started):
+            raise self._unavailable("shed", operations)
         try:
             async with asyncio.timeout(CALL_S):
-                return await self._run(tenant, operations)
+                answer = await self._run(tenant, operations)
         except (StoreError, TimeoutError) as error:
             if isinstance(error, Permanent):
                 raise
-            self._unavailable(operations, error)
+            if not _is_a_held_key(error):
+                self.shedding.failed(time.monotonic())
+            raise self._unavailable("pool", operations) from error
         finally:
             self.counters.took(time.monotonic() - started)
+        self.shedding.succeeded()
+        return answer
 
     async def _run(
         self, tenant: UUID, operations: Sequence[KvOperation]
     ) -> list[KvResult] | KvLost:
-        if len(operations) == 1 and operations[0].op != "getPrefix":
+        if len(operations) == 1 and operations[0].op in SHARED_READS | kv_calls.WRITES:
             [one] = operations
             shared = self.writes if one.op in kv_calls.WRITES else self.reads
             if shared.waiting < WAITING_MAX:
@@ -91,12 +103,25 @@ class Kv:
                 if answer is not ALONE:
                     lost = one.required and answer.reason is not None
                     return _lost(answer) if lost else [answer]
-        async with asyncio.timeout(CONNECTION_WAIT_S):
-            await self._alone.acquire()
         try:
-            return await self._call([(tenant, one) for one in operations], self._busy_ms)
+            async with asyncio.timeout(CONNECTION_WAIT_S):
+                await self._alone.acquire()
+        except TimeoutError:
+            raise Crowded from None
+        try:
+            results = await self._call([(tenant, one) for one in operations], self._busy_ms)
+        except Permanent as error:
+            if error.sqlstate == READS_TOO_MUCH:
+                raise self._reads_too_much() from error
+            raise
         finally:
             self._alone.release()
+        if isinstance(results, list) and any(map(_was_cut, results)):
+            raise self._reads_too_much()
+        return results
+
+    def _reads_too_much(self) -> RequestError:
+        return RequestError(reads_too_much(self.config), code="payload_too_large")
 
     async def _write_together(self, asked: Sequence[Asked]) -> list[Answer]:
         """One shared call. What it could not carry out, or all where it failed for a reason
@@ -114,7 +139,7 @@ class Kv:
         self.counters.reads_shared += len(asked) - 1
         results = await self._call(asked, 0)
         assert isinstance(results, list), "a read is never required"
-        return list(results)
+        return [ALONE if _was_cut(one) else one for one in results]
 
     async def _call(self, asked: Sequence[Asked], wait_ms: int) -> list[KvResult] | KvLost:
         operations = [one for _, one in asked]
@@ -128,13 +153,61 @@ class Kv:
             rows = await kv_calls.kv_read(fetch, asked, bytes_max=bytes_max, timeout_s=CALL_S)
         return kv_calls.results(operations, rows)
 
-    def _unavailable(self, operations: Sequence[KvOperation], error: Exception) -> NoReturn:
-        self.counters.reject("pool", operations)
-        raise Refusal(
+    def _unavailable(self, reason: str, operations: Sequence[KvOperation]) -> Refusal:
+        self.counters.reject(reason, operations)
+        return Refusal(
             "key/value state is not available at the moment",
             retry_after_s=RETRY_AFTER_S,
             code="kv_unavailable",
-        ) from error
+        )
+
+
+class Crowded(TimeoutError):
+    """The connections of calls that go alone are all taken, perhaps by those that wait for keys."""
+
+
+def _is_a_held_key(error: Exception) -> bool:
+    """What one busy key can bring about says nothing of the database."""
+    return isinstance(error, Crowded) or getattr(error, "sqlstate", None) == LOCK_NOT_HAD
+
+
+class Shedding:
+    """After so many failed calls in a row, writes are refused before they wait for anything.
+
+    One a second is let through, to find out. Reads and transactions are not refused, and a
+    call that succeeds ends it. Pruning has time too while it lasts.
+    """
+
+    def __init__(self, after: int) -> None:
+        self._after = after
+        self._failures = 0
+        self._trial_at = 0.0
+
+    def active(self, now: float) -> bool:
+        """Also false when nobody has asked for a while, so that somebody finds out."""
+        return self._failures >= self._after and now < self._trial_at
+
+    def refuses(self, now: float) -> bool:
+        if self.active(now):
+            return True
+        self._trial_at = now + RETRY_AFTER_S
+        return False
+
+    def failed(self, now: float) -> None:
+        self._failures += 1
+        self._trial_at = now + RETRY_AFTER_S
+
+    def succeeded(self) -> None:
+        self._failures = 0
+
+
+def reads_too_much(config: KvConfig) -> str:
+    """A get cannot say that its value was left out, as a getMany can: so nothing is read."""
+    return f"the values of one call's reads have at most {config.read_bytes_max} bytes"
+
+
+def _was_cut(result: KvResult) -> bool:
+    return result.operation.op == "get" and result.truncated
 
 
 def _optional(one: KvOperation) -> KvOperation:

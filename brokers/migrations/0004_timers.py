@@ -1,4 +1,4 @@
-"""The table of timers, and how it is stored.
+"""The table of timers, how it is stored, and the generations of deleted queues.
 
 A claim moves `visible_at`, which is indexed, and a fire deletes the row: dead rows gather
 at the front of the index, where every probe starts. So it is vacuumed early, by a
@@ -12,6 +12,7 @@ import django.db.models.functions.datetime
 from django.db import migrations, models
 
 STORAGE = """
+CREATE SEQUENCE queen_timer_generation CACHE 1;
 ALTER TABLE queen_timer SET (
     vacuum_truncate = off,
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
@@ -67,6 +68,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("shard", models.SmallIntegerField()),
+                ("generation", models.BigIntegerField(db_default=0)),
                 (
                     "created_at",
                     models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
@@ -83,5 +85,29 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        migrations.RunSQL(STORAGE, migrations.RunSQL.noop),
+        migrations.CreateModel(
+            name="TimerReclaim",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "tenant_id",
+                        "queue",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("tenant_id", models.UUIDField()),
+                ("queue", models.TextField(db_collation="C")),
+                ("generation", models.BigIntegerField()),
+                ("swept_to", models.TextField(db_collation="C", db_default="")),
+                ("settled", models.BooleanField(db_default=False)),
+                ("skipped", models.BooleanField(db_default=False)),
+                ("horizon", models.BigIntegerField(null=True)),
+            ],
+            options={"db_table": "queen_timer_reclaim"},
+        ),
+        migrations.RunSQL(STORAGE, "DROP SEQUENCE queen_timer_generation"),
     ]

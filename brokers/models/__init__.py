@@ -9,7 +9,7 @@ from brokers.models.consumers import Cursor, DeadLetter, Group, Wake
 from brokers.models.kv import KeyValue
 from brokers.models.log import Partition, Queue, Segment, Transaction
 from brokers.models.system import Lease, QueueCounter, Reclaim, SpoolFile, System, TransactionSlot
-from brokers.models.timers import Timer
+from brokers.models.timers import Timer, TimerReclaim
 
 __all__ = [
     "Cursor",
@@ -25,6 +25,7 @@ __all__ = [
     "SpoolFile",
     "System",
     "Timer",
+    "TimerReclaim",
     "Transaction",
     "TransactionSlot",
     "Wake",

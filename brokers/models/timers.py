@@ -1,6 +1,7 @@
 """Timers: messages that are not yet in the log.
 
-A timer belongs to a queue by name, because the queue need not exist before the fire.
+A timer belongs to a queue by name, because the queue need not exist before the fire. What tells
+the timers of a deleted queue from those of the next queue of that name is their generation.
 
 Imports models/log.py. Used by models/__init__.py.
 """
@@ -44,6 +45,7 @@ class Timer(models.Model):
         db_persist=True,
     )
     shard = models.SmallIntegerField()
+    generation = models.BigIntegerField(db_default=0)
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
 
@@ -53,3 +55,28 @@ class Timer(models.Model):
 
     def __str__(self) -> str:
         return self.timer_key
+
+
+class TimerReclaim(models.Model):
+    """A queue was deleted: timers of that name and of an older generation are gone.
+
+    Everybody who reads timers looks here. The row stays until the last of them has been
+    removed, in bounded steps: `swept_to` is how far the present pass over the keys has come,
+    `settled` whether it began when nobody could still add one, `skipped` whether it left any.
+    `horizon` is the first transaction that surely saw the delete; null before the first pass.
+    """
+
+    pk = models.CompositePrimaryKey("tenant_id", "queue")
+    tenant_id = models.UUIDField()
+    queue = name_field()
+    generation = models.BigIntegerField()
+    swept_to = models.TextField(db_collation="C", db_default="")
+    settled = models.BooleanField(db_default=False)
+    skipped = models.BooleanField(db_default=False)
+    horizon = models.BigIntegerField(null=True)
+
+    class Meta:
+        db_table = "queen_timer_reclaim"
+
+    def __str__(self) -> str:
+        return self.queue

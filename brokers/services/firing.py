@@ -123,7 +123,8 @@ class Firing:
             if not left:
                 return
             try:
-                await self._resolve(left)
+                await self._resolve(token, left)
+                left = [load for load in left if not load.settled]
                 await self._seal(token, left)
                 left = [load for load in left if not load.settled]
                 ready = [load for load in left if load.row is not None]
@@ -171,19 +172,28 @@ class Firing:
                 log.debug("a timer's partition is held: %s", error.text)
         await self._release(token, loads, BUSY_BACKOFF_MS + random.randrange(BUSY_BACKOFF_MS))
 
-    async def _resolve(self, loads: Sequence[Load]) -> None:
-        """Give each load its ids; make the queues and partitions that are missing."""
+    async def _resolve(self, token: str, loads: Sequence[Load]) -> None:
+        """Give each load its ids; make the queues and partitions that are missing.
+
+        Nothing is made for timers that are not ours any more: their queue may have been
+        deleted behind the claim, and is not to come back empty.
+        """
         directory = self._broker.directory
-        strangers: dict[UUID, list[Load]] = {}
         for load in loads:
             load.row = directory.partitions.get(load.key)
-            if load.row is None:
+        unknown = [load for load in loads if load.row is None]
+        if unknown:
+            places = [one.place for load in unknown for one in load.timers]
+            self._keep(unknown, await timer_calls.timer_held(self._fetch, token, places))
+        strangers: dict[UUID, list[Load]] = {}
+        for load in unknown:
+            if not load.settled:
                 strangers.setdefault(load.key[0], []).append(load)
-        for tenant, unknown in strangers.items():
+        for tenant, theirs in strangers.items():
             rows = await calls.partition_ensure(
-                self._fetch, tenant, [load.key[1:] for load in unknown]
+                self._fetch, tenant, [load.key[1:] for load in theirs]
             )
-            for load, row in zip(unknown, rows, strict=True):
+            for load, row in zip(theirs, rows, strict=True):
                 load.row = row
                 if row is not None:
                     directory.partitions.put(load.key, row)

@@ -53,12 +53,17 @@ async def apply(
     answer = await broker.kv.run(tenant, operations)
     if isinstance(answer, list):
         broker.kv.counters.count("route", answer)
+    else:
+        broker.kv.counters.lost("route", operations[answer.no], answer.reason)
     return answer
 
 
-def refuse_rider_when_paused(broker: "Broker") -> None:
+def check_rider(broker: "Broker", operations: Sequence[KvOperation]) -> None:
     """In a transaction the pause is final: the bundle's other parts need not wait for it."""
+    if not broker.switches.known:
+        raise Refusal(NOT_READY, retry_after_s=RETRY_AFTER_S, code="kv_unavailable")
     if not broker.switches.kv_enabled:
+        broker.kv.counters.reject("disabled", operations, path="transaction")
         raise RequestError(DISABLED, code="kv_refused")
 
 
@@ -93,8 +98,11 @@ async def page(broker: "Broker", request: ListRequest) -> list[ListedEntry]:
 async def prune_step(broker: "Broker") -> Pruned:
     """Remove up to one batch of expired entries; the sweeper's slow clock calls it.
 
-    Also while KV is paused: data is kept then, but not what has expired.
+    Also while KV is paused: data is kept then, but not what has expired. Not while the database
+    does not keep up with callers, who need it more.
     """
+    if broker.kv.shedding.active(time.monotonic()):
+        return Pruned(0, 0, 0.0)
     rows_max = broker.config.kv.expire_batch
     async with broker.admission.slot("maint"):
         pruned = await kv_calls.kv_prune(broker.store.fetch, rows_max=rows_max)

@@ -8,7 +8,6 @@ Imports encryption, store, spool. Used by services/spool.py.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -52,7 +51,8 @@ class Replay:
         self, spool_id: UUID, file: str, start: int, records: Sequence[Record], *, oldest_us: int
     ) -> None:
         mark = self._mark(spool_id, file, start)
-        keys = [key_of(record.whereabouts) for record in records]
+        known = {where: key_of(where) for where in {record.whereabouts for record in records}}
+        keys = [known[record.whereabouts] for record in records]
         for _ in range(STALE_ROUNDS_MAX):
             try:
                 places = await self._places(keys)
@@ -85,6 +85,7 @@ class Replay:
         items = [
             ReplayItem(
                 place=places[key],
+                message_id=record.message_id,
                 frame=b"{" + record.message,
                 accepted_us=record.accepted_us,
                 encrypted=record.encrypted,
@@ -109,7 +110,7 @@ class Replay:
         def seal() -> None:
             for no in plain:
                 frame = ring.seal_frame(items[no].frame)
-                items[no] = replace(items[no], frame=frame, encrypted=True)
+                items[no] = items[no]._replace(frame=frame, encrypted=True)
 
         await bounded(seal, sum(len(items[no].frame) for no in plain))
         return items

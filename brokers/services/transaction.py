@@ -1,6 +1,7 @@
 """Transaction: pushes and acks of any queues and partitions with their riders, all or nothing.
 
-Imports domain, frames, store, flow/acks, services/kv, push and timers. Called by api/hot.py.
+Imports domain, frames, store, flow/acks, flow/kv, services/kv, push and timers. Called by
+api/hot.py.
 """
 
 from itertools import compress
@@ -21,6 +22,7 @@ from brokers.domain import (
 )
 from brokers.errors import Permanent, StoreError
 from brokers.flow.acks import ERRORS, ack_item, uuid_text
+from brokers.flow.kv import READS_TOO_MUCH
 from brokers.services import kv as kv_service
 from brokers.services import timers as timer_service
 from brokers.services.push import make_parcel
@@ -48,7 +50,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
     """
     transaction_id = str(uuid4())
     if request.kv:
-        kv_service.refuse_rider_when_paused(broker)
+        kv_service.check_rider(broker, request.kv)
     timer_service.check_switch(broker, request.timers)
     plan = Plan(broker, request)
     if not await plan.in_order():
@@ -84,6 +86,8 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
             return _failure(transaction_id, "db_error", error.text)
         kv = plan.kv_results(rows)
         if isinstance(kv, KvLost):
+            operation = request.kv[kv.no - len(request.operations)]
+            broker.kv.counters.lost("transaction", operation, kv.reason)
             return _precondition(transaction_id, kv)
         plan.announce(rows)
         timer_service.scheduled(broker, request.timers)
@@ -291,6 +295,8 @@ def _refusal(transaction_id: str, plan: Plan, error: Permanent) -> TransactionRe
         return _failure(transaction_id, "ack_rejected", plan.ack_text(error.detail))
     if error.sqlstate == timer_service.ENCRYPTS:
         return _failure(transaction_id, "db_error", NO_KEY)
+    if error.sqlstate == READS_TOO_MUCH:
+        return _failure(transaction_id, "payload_too_large", error.text.split("\n")[0])
     return _failure(transaction_id, "db_error", error.text.split("\n")[0])
 
 

@@ -145,6 +145,7 @@ async def kv_read(
 def results(operations: Sequence[KvOperation], rows: Sequence[KvRow]) -> list[KvResult] | KvLost:
     """One result an operation, in their order; or which required one did not apply.
 
+    A `get` that is truncated was not read: the values before it have all the bytes there are.
     A write that was not carried out because others hold its key has the reason `busy`.
     """
     found = [KvResult(one) for one in operations]

@@ -12,7 +12,7 @@ Imports frames, calls. Used by services/spool.py.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from brokers import frames
@@ -47,19 +47,15 @@ class Mark:
     server_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayItem:
+class ReplayItem(NamedTuple):
     """One record with the partition it goes to, and its frame (see brokers/frames.py)."""
 
     place: PartitionRow
+    message_id: str
     frame: bytes
     accepted_us: int
     encrypted: bool = False
     unclear: bool = False
-
-    @property
-    def message_id(self) -> str:
-        return self.frame[7:43].decode()
 
 
 async def marks(fetch: Fetch, spool_id: UUID) -> dict[str, int]:

@@ -35,6 +35,7 @@ SELECT place::text, tenant_id::text, queue, partition, txn, message_id::text, pa
        encrypted, producer_sub, attempts, late_us
   FROM queen_timer_claim_v1(%s::uuid, %s::bigint, %s::integer, %s::integer, %s::bigint)
 """
+TIMER_HELD = "SELECT queen_timer_held_v1(%s::uuid, %s::tid[])"
 TIMER_FIRE = """
 SELECT group_no, verdict, held
   FROM queen_timer_fire_v1(
@@ -143,6 +144,12 @@ async def timer_claim(
 ) -> list[ClaimedTimer]:
     rows = await fetch(TIMER_CLAIM, (token, lease_ms, start, limit, bytes_max))
     return [ClaimedTimer(*row) for row in rows]
+
+
+async def timer_held(fetch: Fetch, token: str, places: Sequence[str]) -> list[int]:
+    """The positions, from 1, of those that are still the claim's."""
+    [[held]] = await fetch(TIMER_HELD, (token, _places(places)))
+    return list(held)
 
 
 async def timer_fire(

@@ -125,7 +125,6 @@ def test_put_if_absent_wins_once_and_the_loser_hears_what_is_there(kv):
     assert second["applied"] is False
     assert (second["reason"], second["value"]) == ("exists", "mine")
     assert second["version"] == first["version"]
-    assert kv("putIfAbsent", value="yours", expect=0)["applied"] is False
     assert kv("put", value="yours", expect=0)["reason"] == "exists"
 
 
@@ -302,7 +301,8 @@ def test_a_malformed_put_is_kv_bad_request(wire, ns, change):
         {"op": "incr"}, {"op": "incr", "delta": "1"}, {"op": "incr", "delta": None},
         {"op": "incr", "delta": True}, {"op": "incr", "delta": 1, "min": "0"},
         {"op": "incr", "delta": 1, "expect": 3}, {"op": "incr", "delta": 1, "expect": None},
-        {"op": "putIfAbsent", "expect": 4}, {"op": "getMany"}, {"op": "getMany", "keys": []},
+        {"op": "putIfAbsent", "expect": 4}, {"op": "putIfAbsent", "expect": 0},
+        {"op": "getMany"}, {"op": "getMany", "keys": []},
         {"op": "getMany", "keys": ["a", "a"]}, {"op": "getMany", "keys": [""]},
         {"op": "getMany", "keys": [1]}, {"op": "getMany", "keys": "a"},
         {"op": "getPrefix", "prefix": "a", "limit": "5"},
@@ -367,6 +367,52 @@ def test_what_is_too_large_is_413(wire, ns):
         operation(ns, "getMany", None, keys=["k" * 513]),
     ):
         assert refused(wire, one, status=413) == "payload_too_large"
+
+
+def test_the_reads_of_a_call_are_bounded_together(start_broker, fresh_database):
+    """A getMany and a page say that they are cut short; a get cannot, so the call is refused."""
+    broker = start_broker(on=fresh_database(), QUEEN_KV_MAX_READ_BYTES="1000")
+    ns, value = "bounded", "x" * 498
+    keys = [f"k{number}" for number in range(6)]
+    gets = [operation(ns, "get", key) for key in keys]
+    with WireClient.at(broker.url) as wire:
+        batch(wire, *[operation(ns, "put", key, value=value) for key in keys])
+        assert all(one["found"] for one in batch(wire, *gets[:2]))
+        answer = wire.post(KV, {"operations": gets[:3]})
+        assert error_of(answer, 413) == "payload_too_large"
+        answer = wire.post(KV, {"operations": [operation(ns, "put", "new"), *gets[:3]]})
+        assert error_of(answer, 413) == "payload_too_large"
+        assert batch(wire, operation(ns, "get", "new"))[0]["found"] is False
+        bundle = {"operations": [], "kv": [operation(ns, "put", "new"), *gets[:3]]}
+        answer = expect(wire.post("/api/v1/transaction", bundle), 200).json()
+        assert (answer["success"], answer["reason"]) == (False, "payload_too_large")
+        many = operation(ns, "getMany", None, keys=keys[2:])
+        page = operation(ns, "getPrefix", None, prefix="k", after="k1")
+        first, found, cut = batch(wire, gets[0], many, page)
+        assert first["found"] and found["truncated"] and len(found["rows"]) == 1
+        assert (cut["rows"], cut["truncated"], cut["nextAfter"]) == ([], True, "k1")
+        [again] = batch(wire, page)
+        assert [row["key"] for row in again["rows"]] == ["k2", "k3"]
+
+
+def test_single_gets_of_many_callers_do_not_share_their_bytes(start_broker, fresh_database):
+    broker = start_broker(on=fresh_database(), QUEEN_KV_MAX_READ_BYTES="1000")
+    with WireClient.at(broker.url) as wire:
+        batch(wire, *[operation("ns", "put", f"k{no}", value="x" * 900) for no in range(32)])
+
+    def ask(number: int) -> list[bool]:
+        with WireClient.at(broker.url) as wire:
+            barrier.wait()
+            one = operation("ns", "get", f"k{number}")
+            many = operation("ns", "getMany", None, keys=[f"k{number}"])
+            return [
+                batch(wire, one)[0]["found"] and len(batch(wire, many)[0]["rows"]) == 1
+                for _ in range(10)
+            ]
+
+    barrier = threading.Barrier(32)
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        assert all(all(found) for found in pool.map(ask, range(32)))
 
 
 def test_a_batch_is_bounded_in_operations_and_keys(wire, ns):
@@ -690,6 +736,25 @@ def test_a_database_that_does_not_keep_up_is_a_503_here_and_nowhere_else(
         assert batch(wire, operation("ns", "put"), operation("ns", "get", "x"))[0]["applied"]
 
 
+def test_after_failures_in_a_row_a_write_is_refused_before_it_waits(
+    start_broker, fresh_database, eventually
+):
+    database = fresh_database()
+    broker = start_broker(on=database, QUEEN_KV_STANDALONE_SHED_AFTER="1")
+    with database.connect(autocommit=False) as holder, WireClient.at(broker.url) as wire:
+        holder.execute("LOCK TABLE queen_kv IN ACCESS EXCLUSIVE MODE")
+        assert error_of(wire.post(KV, {"operations": [operation("ns", "get")]}), 503)
+        answer = wire.post(KV, {"operations": [operation("ns", "put")]})
+        assert error_of(answer, 503) == "kv_unavailable"
+        assert int(answer.headers["retry-after"]) >= 1
+        text = wire.get("/metrics/prometheus").text
+        assert 'queen_kv_ops_total{op="put",outcome="shed",path="route"} 1.0' in text
+        holder.rollback()
+        body = {"operations": [operation("ns", "put")]}
+        eventually(lambda: wire.post(KV, body).status_code == 200)
+        assert all(wire.post(KV, body).status_code == 200 for _ in range(5))
+
+
 def test_one_held_key_does_not_hold_up_the_others(wire, ns, kv, second_connection):
     kv("put", "held")
     holder = second_connection()
@@ -705,8 +770,13 @@ def test_one_held_key_does_not_hold_up_the_others(wire, ns, kv, second_connectio
 def test_what_kv_does_is_counted(wire, ns, kv):
     kv("put")
     kv("get")
+    lost = operation(ns, "putIfAbsent", required=True)
+    expect(wire.post(KV, {"operations": [lost]}), 200)
+    assert wire.transaction(kv=[lost])["reason"] == "kv_precondition"
     text = wire.get("/metrics/prometheus").text
     assert 'queen_kv_ops_total{op="put",outcome="applied",path="route"}' in text
+    for path in ("route", "transaction"):
+        assert f'queen_kv_ops_total{{op="putIfAbsent",outcome="exists",path="{path}"}}' in text
     for name in (
         'queen_kv_bytes_total{direction="written"}', 'queen_kv_bytes_total{direction="read"}',
         'queen_kv_op_duration_milliseconds{quantile="0.99"}', 'queen_kv_pool{state="size"}',

@@ -5,6 +5,7 @@ Method: HTTP against a real broker. Where a test waits for a fire, it waits in a
 
 import base64
 import json
+import re
 import time
 import uuid
 from datetime import UTC, datetime
@@ -155,6 +156,7 @@ def test_a_cancel_on_its_own_route_echoes_the_txn_of_the_caller(wire, fresh_queu
             "txn": "x/y &",
         }
     assert wire.cancel(fresh_queue, "a")["txn"] is None
+    assert wire.cancel(fresh_queue, "a", txn="")["txn"] == ""
 
 
 def test_one_batch_schedules_and_cancels_in_its_own_order(wire, fresh_queue):
@@ -443,6 +445,20 @@ def test_a_delay_in_the_past_fires_at_once(wire, fresh_queue, delay_ms):
     assert time.monotonic() - started < 5
 
 
+def test_the_past_reaches_as_far_back_as_the_horizon(wire, fresh_queue):
+    results = wire.apply(op(fresh_queue, "a", -(2**63)), op(fresh_queue, "b", -60_000))
+    now = time.time()
+    ages = [
+        now - datetime.fromisoformat(one["deliverAt"]).astimezone(UTC).timestamp()
+        for one in results
+    ]
+    assert abs(ages[0] - 7_776_000) < 60 and abs(ages[1] - 60) < 60
+    for one, age in zip(results, ages, strict=True):
+        born = (uuid.UUID(one["messageId"]).int >> 80) / 1000
+        assert abs(now - born - age) < 1
+    assert len(wire.wait_for(fresh_queue, 2)) == 2
+
+
 def test_the_queue_of_a_fired_timer_is_born_by_it(wire, fresh_queue, eventually):
     name = f"{fresh_queue}.task"
     wire.apply(op(name, "a", 0))
@@ -471,9 +487,15 @@ def test_a_fire_ignores_the_dedup_window_and_a_push_behind_it_does_not(wire, fre
 
 def test_deleting_a_queue_takes_its_timers(wire, fresh_queue):
     wire.configure(fresh_queue)
-    wire.apply(op(fresh_queue, "a"))
+    wire.apply(op(fresh_queue, "a"), op(fresh_queue, "b", payload="old"))
     assert wire.delete(fresh_queue)["existed"]
     assert wire.peek(fresh_queue, "a") == {"found": False}
+    assert wire.page(fresh_queue) == {"rows": [], "truncated": False, "nextAfter": None}
+    assert wire.page(fresh_queue, mode="count", prefix="a") == {"count": 0}
+    assert wire.cancel(fresh_queue, "a")["status"] == "absent"
+    [result] = wire.apply(op(fresh_queue, "b", 100, payload="new"))
+    assert result["status"] == "scheduled"
+    assert [one["data"] for one in wire.wait_for(fresh_queue)] == ["new"]
 
 
 # --- transactions -------------------------------------------------------------------------------
@@ -538,6 +560,20 @@ def test_a_rider_of_another_shape_is_a_bad_request(wire, fresh_queue, timers):
     expect(answer, 400)
     assert (answer.json()["success"], answer.json()["reason"]) == (False, "bad_request")
     assert wire.messages(fresh_queue) == []
+
+
+def test_refused_schedules_are_counted_by_whatever_way_they_came(wire, fresh_queue):
+    def rejected() -> float:
+        text = wire.get("/metrics/prometheus").text
+        [line] = re.findall(r"^queen_timers_schedule_rejected_total (\S+)$", text, re.MULTILINE)
+        return float(line)
+
+    before = rejected()
+    too_far = op(fresh_queue, "a", 10**12)
+    expect(wire.post_ops(too_far), 403)
+    assert rejected() == before + 1
+    assert wire.transaction(timers=[too_far])["reason"] == "timer_horizon_exceeded"
+    assert rejected() == before + 2
 
 
 # --- dead letters, tenants, metrics -------------------------------------------------------------

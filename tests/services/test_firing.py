@@ -7,6 +7,7 @@ the transaction itself by a trigger; what happened is read from the log and the 
 
 import asyncio
 import json
+import uuid
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from brokers.domain import DEFAULT_TENANT, TimerOperation
 from brokers.errors import Permanent, Refusal, StoreError
 from brokers.services import timers as timer_service
 from brokers.services.sweeper import Chore, Sweeper
+from brokers.store import timer_calls
 from tests import harness
 from tests.services.in_process import Client, running, until
 
@@ -219,6 +221,27 @@ async def test_a_queue_that_was_made_anew_meanwhile_gets_its_timer(client, sweep
     await schedule(client, fresh_queue, "b")
     await sweep_until_empty(client, sweeper)
     assert await client.payloads(fresh_queue) == ["b"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_queue_that_is_deleted_behind_a_claim_does_not_come_back(
+    client, sweeper, fresh_queue, known
+):
+    await schedule(client, fresh_queue, "a")
+    await sweep_until_empty(client, sweeper)
+    await schedule(client, fresh_queue, "b")
+    token = str(uuid.uuid4())
+    timers = await timer_calls.timer_claim(
+        sweeper._fetch, token, lease_ms=60_000, start=0, limit=10, bytes_max=2**20
+    )
+    with connected(client) as elsewhere:
+        elsewhere.execute("SELECT queen_queue_delete_v1(%s, %s)", [DEFAULT_TENANT, fresh_queue])
+    if not known:
+        client.broker.directory.forget_partition(DEFAULT_TENANT, fresh_queue, "p0")
+    assert await sweeper._firing.fire(token, timers, backoff_ms=100) == 0
+    queues = "SELECT count(*) FROM queen_queue WHERE name = %s"
+    assert [tuple(row) for row in await client.broker.store.fetch(queues, [fresh_queue])] == [(0,)]
+    assert client.broker.timer_metrics.fired["short"] == 1
 
 
 async def test_a_fire_wakes_a_pop_that_waits_without_any_floor(

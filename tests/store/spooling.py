@@ -35,7 +35,13 @@ def record(
 ) -> ReplayItem:
     message_id = message_id or minter.mint_many(1)[0]
     frame = frames.frame(message_id, frames.literal(txn or message_id), None, None, payload)
-    return ReplayItem(lane.row, frame, ago_us() if accepted_us is None else accepted_us, **options)
+    return ReplayItem(
+        lane.row,
+        frame[7:43].decode(),
+        frame,
+        ago_us() if accepted_us is None else accepted_us,
+        **options,
+    )
 
 
 @dataclass

@@ -157,12 +157,16 @@ def test_numbers_are_counted_exactly(db, ns, start, delta, sum_):
 
 
 @pytest.mark.parametrize(
-    "value", [b'"1"', b"null", b"true", b"[1]", b"{}", b"1e99999", b"1" * 5000]
+    ("value", "reason"),
+    [
+        *((value, "type") for value in (b'"1"', b"null", b"true", b"[1]", b"{}")),
+        *((value, "limit") for value in (b"1e99999", b"-1e-131071", b"1" * 5000)),
+    ],
 )
-def test_what_is_no_number_to_count_with_is_type(db, ns, value):
+def test_what_is_no_number_is_type_and_what_is_too_big_a_one_is_limit(db, ns, value, reason):
     held = one(db, put(ns, "k", value))
     refused = one(db, incr(ns, "k"))
-    assert (refused.reason, refused.value, refused.version) == ("type", value, held.version)
+    assert (refused.reason, refused.value, refused.version) == (reason, value, held.version)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +219,50 @@ def test_the_bytes_of_a_read_are_bounded_and_the_crossing_row_is_kept(db, ns):
     [found] = apply(db, many, bytes_max=150)
     assert [e.key for e in found.entries] == ["a", "b"]
     assert (found.missing, found.truncated) == (["z"], True)
+
+
+def hundreds(db, ns: str, keys: str = "abcd") -> None:
+    for key in keys:
+        one(db, put(ns, key, b'"%s"' % (b"x" * 98)))
+
+
+def test_all_reads_of_a_call_share_its_bytes(db, ns):
+    hundreds(db, ns)
+    many = KvOperation(op="getMany", namespace=ns, keys=list("bcz"))
+    found, kept, cut = apply(db, many, get(ns, "a"), get(ns, "d"), bytes_max=201)
+    assert [e.key for e in found.entries] == ["b", "c"]
+    assert kept.entry.key == "a" and not kept.truncated, "the one that crosses is kept"
+    assert cut.entry is None and cut.truncated
+    [gone] = apply(db, get(ns, "nothing"), bytes_max=1)
+    assert not gone.truncated
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_page_for_which_no_bytes_are_left_is_empty_and_says_whether_there_is_one(db, ns, written):
+    hundreds(db, ns)
+    writes = [put(ns, "w")] if written else []
+    _, first, second, keys, none, *_ = apply(
+        db,
+        get(ns, "a"),
+        prefix(ns, "b"),
+        prefix(ns, "c"),
+        prefix(ns, "c", keys_only=True),
+        prefix(ns, "nothing"),
+        *writes,
+        bytes_max=150,
+    )
+    assert ([e.key for e in first.entries], first.truncated) == (["b"], False)
+    assert (second.entries, second.truncated) == ([], True)
+    assert ([e.key for e in keys.entries], keys.truncated) == (["c"], False)
+    assert (none.entries, none.truncated) == ([], False)
+
+
+def test_a_call_that_writes_is_undone_when_a_get_has_no_bytes_left(db, ns):
+    hundreds(db, ns)
+    with pytest.raises(psycopg.Error) as refused:
+        apply(db, put(ns, "new"), get(ns, "a"), get(ns, "b"), bytes_max=50)
+    assert refused.value.sqlstate == "QN012"
+    assert one(db, get(ns, "new")).entry is None
 
 
 # --- races --------------------------------------------------------------------------------------

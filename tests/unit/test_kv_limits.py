@@ -5,14 +5,18 @@ Method: the objects alone, with a clock and a database of the test's own.
 
 import json
 import uuid
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from brokers.config import KvConfig
-from brokers.domain import DEFAULT_TENANT
-from brokers.errors import NoConnection
-from brokers.flow.kv import Limits
+from brokers.domain import DEFAULT_TENANT, KvOperation
+from brokers.errors import NoConnection, Refusal, RequestError
+from brokers.flow.kv import Limits, Shedding
 from brokers.flow.switches import Switches
+from brokers.kv_metrics import KvCounters
+from brokers.services.kv import check_rider
 
 TENANT = uuid.uuid4()
 
@@ -32,6 +36,24 @@ def test_a_burst_is_had_at_once_and_the_rest_at_the_rate():
     assert writes(kept, 1, 100.11) <= 0
     assert writes(kept, 1, 100.11) == pytest.approx(0.09)
     assert kept.wait_s(TENANT, reads=1, writes=0, now=100.11) <= 0
+
+
+def test_writes_are_shed_after_failures_in_a_row_and_one_a_second_finds_out():
+    shedding = Shedding(3)
+    for _ in range(3):
+        assert not shedding.refuses(100.0)
+        shedding.failed(100.0)
+    assert shedding.refuses(100.5) and shedding.active(100.5)
+    assert not shedding.active(101.1), "nobody need ask for it to end"
+    assert not shedding.refuses(101.1)
+    assert shedding.refuses(101.2), "the one before is still finding out"
+    shedding.failed(101.3)
+    assert shedding.refuses(101.9)
+    shedding.succeeded()
+    assert not shedding.refuses(101.9)
+    shedding.failed(102.0)
+    shedding.failed(102.0)
+    assert not shedding.refuses(102.1), "it takes as many again"
 
 
 def test_a_refused_call_takes_nothing():
@@ -81,6 +103,23 @@ async def test_until_the_switches_are_read_nothing_is_on():
     switches = Switches(Row().fetch)
     assert not switches.known
     assert (switches.kv_enabled, switches.timers_fire_enabled) == (False, False)
+
+
+async def test_a_rider_is_told_to_come_back_until_the_switches_are_read_and_then_told_for_good():
+    broker: Any = SimpleNamespace(
+        switches=Switches(Row().fetch), kv=SimpleNamespace(counters=KvCounters())
+    )
+    operations = [KvOperation(op="get", namespace="ns", key="k")]
+    with pytest.raises(Refusal) as early:
+        check_rider(broker, operations)
+    assert (early.value.code, early.value.status) == ("kv_unavailable", 503)
+    await broker.switches.refresh()
+    check_rider(broker, operations)
+    await broker.switches.throw({"kv": False})
+    with pytest.raises(RequestError) as paused:
+        check_rider(broker, operations)
+    assert paused.value.status == 403
+    assert broker.kv.counters.ops["get", "transaction", "disabled"] == 1
 
 
 async def test_a_switch_thrown_elsewhere_holds_after_the_next_look():

@@ -517,6 +517,8 @@ async def test_an_unreadable_file_is_moved_as_a_whole_at_the_fifth_time(
 
         unreadable("none")
         bench = Bench(directory, store=bench.store)
+        await bench.cycle()
+        assert bench.store.rows == {name: 2}, "after a restart too"
         assert directory.requeue_failed() == (1, 5)
         await bench.cycle()
         assert bench.store.numbers == [0, 1, 2, 3, 4, 8, 9, 5, 6, 7]

@@ -16,6 +16,7 @@
 --            `lost` alone: the required operation `no` did not apply, so none was carried
 --            out; its reason stands in `key`.
 -- Raises     55P03 when a waited-for lock is not had in time
+--            QN012 when a get lies beyond the p_bytes_max bytes of the call's values
 --
 -- p_ops: 0 get, 1 a key of a getMany, 2 getPrefix, 3 put, 4 delete, 5 incr; putIfAbsent is a
 -- put that expects version 0. A ttl of null is for ever. An operation without required may
@@ -135,10 +136,18 @@ BEGIN
     END IF;
 
     IF p_ops && ARRAY[0, 1]::smallint[] AND NOT v_lost THEN
-        RETURN QUERY
-        SELECT * FROM queen_kv_read_v1(
-            p_tenants, array_replace(p_ops, 2::smallint, 3::smallint), p_namespaces, p_keys,
-            NULL, NULL, NULL, p_bytes_max, v_now);
+        FOR no, verdict, key, value, version, expires_at, updated_at IN
+            SELECT * FROM queen_kv_read_v1(
+                p_tenants, array_replace(p_ops, 2::smallint, 3::smallint), p_namespaces, p_keys,
+                NULL, NULL, NULL, p_bytes_max, v_now)
+        LOOP
+            IF verdict = 'cut' AND p_ops[no] = 0 THEN
+                RAISE EXCEPTION 'the values that the call reads have more than % bytes', p_bytes_max
+                    USING ERRCODE = 'QN012';
+            END IF;
+            v_spent := v_spent + coalesce(octet_length(value), 0);
+            RETURN NEXT;
+        END LOOP;
     END IF;
 
     FOR v_op IN

@@ -5,8 +5,11 @@
 -- Locks      none
 -- Cost       an index probe an operation, a range a getPrefix
 -- Answers    get, getMany: a row each, `found` | `missing` | `cut` (there, but beyond the
---            bytes of the call; only for getMany)
+--            bytes of the call)
 --            getPrefix: a row an entry, `row`, then `more` or `end` without an entry
+--
+-- The values of all operations together have p_bytes_max bytes, and those of the one that
+-- crosses it. A page for which nothing is left has no entry, and says whether there are any.
 --
 -- Numbered as asked from 1; others than reads are passed over. p_ops: 0 get, 1 a key of a
 -- getMany, 2 getPrefix. STABLE, so that every statement in it sees what the call saw when
@@ -57,7 +60,7 @@ BEGIN
         no := v_entry.no;
         key := v_entry.asked_key;
         verdict := CASE WHEN v_entry.key IS NULL THEN 'missing'
-                        WHEN v_entry.op = 1 AND v_spent >= p_bytes_max THEN 'cut'
+                        WHEN v_spent >= p_bytes_max THEN 'cut'
                         ELSE 'found' END;
         value := CASE WHEN verdict = 'found' THEN v_entry.value END;
         version := v_entry.version;
@@ -78,9 +81,16 @@ BEGIN
         v_more := false;
         FOR v_entry IN
             SELECT * FROM queen_kv_prefix_v1(
-                v_asked.tenant, v_asked.ns, v_asked.key, v_asked.after, v_asked.most,
-                v_asked.keys_only, false, p_bytes_max - v_spent, v_now)
+                v_asked.tenant, v_asked.ns, v_asked.key, v_asked.after,
+                CASE WHEN v_spent < p_bytes_max OR v_asked.keys_only
+                     THEN v_asked.most ELSE 1 END,
+                v_asked.keys_only OR v_spent >= p_bytes_max, false,
+                p_bytes_max - v_spent, v_now)
         LOOP
+            IF v_spent >= p_bytes_max AND NOT v_asked.keys_only THEN
+                v_more := true;
+                EXIT;
+            END IF;
             verdict := 'row';
             key := v_entry.key;
             value := v_entry.value;

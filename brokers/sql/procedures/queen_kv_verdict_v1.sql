@@ -8,8 +8,9 @@
 --
 -- p_op: 3 put, 4 delete, 5 incr. p_version is 0 when there is no live entry, and p_value is
 -- null then. A number is counted with exactly, as PostgreSQL's numeric; one of more than
--- 4096 characters or with an exponent of five digits is none that can be counted with, and
--- a result that long is over the limit.
+-- 4096 characters or with an exponent of five digits cannot be counted with, and is over the
+-- limit, as a result that long is. `type` is what is no number at all: a JSON value that
+-- begins otherwise than with a digit or a minus.
 
 CREATE OR REPLACE FUNCTION queen_kv_number_v1(p_value bytea)
 RETURNS numeric
@@ -38,7 +39,8 @@ BEGIN
     IF p_op = 5 THEN
         v_sum := CASE WHEN p_version = 0 THEN 0 ELSE queen_kv_number_v1(p_value) END + p_delta;
         RETURN CASE
-            WHEN v_sum IS NULL THEN 'type'
+            WHEN v_sum IS NULL THEN CASE
+                WHEN chr(get_byte(p_value, 0)) ~ '[-0-9]' THEN 'limit' ELSE 'type' END
             WHEN p_delta < p_floor OR p_delta > p_ceiling
               OR v_sum < p_floor OR v_sum > p_ceiling
               OR length(trim_scale(v_sum)::text) > 4096 THEN 'limit'

@@ -2,11 +2,12 @@
 --
 -- Called by  brokers/store/management_calls.py, queue_delete()
 -- Reads      queen_queue, queen_group, queen_partition
--- Writes     queen_queue, queen_group, queen_partition, queen_wake, queen_reclaim, queen_timer
--- Locks      the queue's timers by key, the queue row, its group rows by id, its partition rows in ascending id, and
---            its queen_wake rows last. A writer that has a partition is waited for; whoever
---            comes after us finds the partition gone.
--- Cost       grows with partitions, groups and pending timers, not with messages.
+-- Writes     queen_queue, queen_group, queen_partition, queen_wake, queen_reclaim,
+--            queen_timer_reclaim
+-- Locks      the queue row, its group rows by id, its partition rows in ascending id, its row
+--            in queen_timer_reclaim, and its queen_wake rows last. A writer that has a
+--            partition is waited for; whoever comes after us finds the partition gone.
+-- Cost       grows with partitions and groups, not with messages or pending timers.
 -- Answers    the number of partitions that went; null when there is no such queue.
 --
 -- Every reader comes by the partition row, so segments, cursors and dead letters are out of
@@ -14,9 +15,13 @@
 -- Ids are never used again: an old partitionId cannot move the cursor of a queue that is
 -- created anew. An ack that holds its cursor now may still write a dead letter for the dead
 -- partition, which is why the reclaim takes the cursors first.
--- Transaction rows leave with their time slots. Counters are history and stay. Timers belong
--- to a queue by its name, so those of a queue that was never born go too; one that is
--- scheduled meanwhile belongs to the next queue of that name.
+-- Transaction rows leave with their time slots. Counters are history and stay.
+--
+-- Timers belong to a queue by its name, so what makes them gone is a generation: those that
+-- were scheduled under an older one are dead for every reader when this commits, and one that
+-- is scheduled afterwards belongs to the next queue of that name. A schedule that runs
+-- meanwhile did or did not see this commit, and is before or after it. A fire that is under
+-- way has its partition, or finds it gone; see queen_timer_fire_v1.
 
 CREATE OR REPLACE FUNCTION queen_queue_delete_v1(p_tenant_id uuid, p_name text)
 RETURNS bigint
@@ -24,19 +29,9 @@ LANGUAGE plpgsql
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_timers     tid[];
     v_queue_id   bigint;
     v_partitions bigint;
 BEGIN
-    -- Only what was locked in key order goes: a second look would meet timers that came
-    -- meanwhile, out of the order.
-    v_timers := ARRAY(
-        SELECT ctid
-          FROM queen_timer
-         WHERE tenant_id = p_tenant_id AND queue = p_name
-         ORDER BY timer_key
-           FOR UPDATE);
-
     SELECT id INTO v_queue_id
       FROM queen_queue
      WHERE tenant_id = p_tenant_id AND name = p_name
@@ -45,7 +40,6 @@ BEGIN
         -- Timers may wait for a queue that their fire will make: not ours to delete.
         RETURN NULL;
     END IF;
-    DELETE FROM queen_timer WHERE ctid = ANY (v_timers);
     PERFORM 1 FROM queen_group WHERE queue_id = v_queue_id ORDER BY id FOR UPDATE;
     PERFORM 1 FROM queen_partition WHERE queue_id = v_queue_id ORDER BY id FOR UPDATE;
 
@@ -56,6 +50,11 @@ BEGIN
     DELETE FROM queen_partition WHERE queue_id = v_queue_id;
     DELETE FROM queen_group WHERE queue_id = v_queue_id;
     DELETE FROM queen_queue WHERE id = v_queue_id;
+    INSERT INTO queen_timer_reclaim AS gone (tenant_id, queue, generation)
+    VALUES (p_tenant_id, p_name, nextval('queen_timer_generation'))
+    ON CONFLICT (tenant_id, queue) DO UPDATE
+       SET generation = excluded.generation, swept_to = '', settled = false, skipped = false,
+           horizon = NULL;
     PERFORM 1
        FROM queen_wake
       WHERE queue_id = v_queue_id

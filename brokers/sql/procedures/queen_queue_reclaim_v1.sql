@@ -3,11 +3,12 @@
 -- Called by  brokers/store/calls.py, queue_reclaim(), every few seconds until it answers 0
 -- Reads      queen_reclaim
 -- Writes     queen_cursor, queen_dead_letter, queen_segment, queen_txn_9, queen_wake,
---            queen_reclaim
+--            queen_reclaim; what queen_timer_reclaim_v1 writes
 -- Locks      queen_reclaim, cursor, dead-letter and wake rows, skipping what others hold:
 --            brokers share the work and nobody waits.
 -- Cost       about p_rows_max rows and 64 MiB of frames.
--- Answers    how many rows were removed, the leftovers' own entries included.
+-- Answers    how many rows were removed, the leftovers' own entries included, and what
+--            queen_timer_reclaim_v1 did.
 --
 -- The order matters. A cursor that somebody holds may stand for an ack which read the
 -- partition before it was deleted and is about to write a dead letter: so cursors go first,
@@ -115,6 +116,6 @@ BEGIN
                 WHERE NOT EXISTS (SELECT FROM queen_queue queue WHERE queue.id = wake.queue_id)
                   FOR UPDATE OF wake SKIP LOCKED));
     END IF;
-    RETURN v_removed;
+    RETURN v_removed + queen_timer_reclaim_v1(v_left);
 END;
 $$;

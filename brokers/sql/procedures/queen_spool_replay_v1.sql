@@ -5,8 +5,8 @@
 -- Writes     what queen_message_push_v1 writes; queen_spool
 -- Locks      partition rows in ascending id, in one statement, waiting at most p_wait_ms for
 --            each; then the mark's row.
--- Cost       a push call for each time that a partition is named; a probe of all slots a
---            message; for what has been seen before a slice a hit. Records of unknown outcome
+-- Cost       a push call for each time that a partition is named; a probe of the hour's slots
+--            a message, of all slots where one was seen before, and a slice a hit. Records of unknown outcome
 --            whose slots were truncated cost a look at twenty minutes of their partition.
 -- Answers    one row per group that holds duplicates: its number as asked, from 1, and their
 --            positions, from 0. Everything else is stored.
@@ -63,6 +63,9 @@ DECLARE
     v_done       bigint;
     v_stale      boolean;
     v_mixed      boolean;
+    v_hour       boolean;
+    v_lanes      bigint[];
+    v_seen       boolean := true;
     v_windows    bigint[];
     v_rounds     bigint[];
     v_now        timestamptz;
@@ -71,7 +74,7 @@ DECLARE
     v_texts      text[];
     v_hashes     bigint[];
     v_accepted   timestamptz[];
-    v_duplicates integer[];
+    v_duplicates integer[] := '{}';
     v_kept_ids   uuid[];
     v_kept_at    timestamptz[];
     v_frames     bytea[]  := p_frames;
@@ -104,9 +107,10 @@ BEGIN
 
     SELECT bool_or(queue.id IS NULL OR queue.config_version <> asked.version),
            bool_or(queue.txn_class_mixed),
+           NOT bool_or(queue.txn_class > 0 OR queue.txn_class_mixed),
            array_agg(queue.dedup_window_seconds ORDER BY asked.no),
            array_agg(asked.round ORDER BY asked.no)
-      INTO v_stale, v_mixed, v_windows, v_rounds
+      INTO v_stale, v_mixed, v_hour, v_windows, v_rounds
       FROM (
         SELECT given.partition_id, given.queue_id, given.version, given.no,
                row_number() OVER (PARTITION BY given.partition_id ORDER BY given.no) AS round
@@ -125,11 +129,14 @@ BEGIN
     SELECT array_agg(message.no ORDER BY message.no, message.position),
            array_agg(message.position ORDER BY message.no, message.position),
            array_agg(message.text ORDER BY message.no, message.position),
-           array_agg(hashtextextended(message.text, 0) ORDER BY message.no, message.position)
-      INTO v_nos, v_positions, v_texts, v_hashes
+           array_agg(hashtextextended(message.text, 0) ORDER BY message.no, message.position),
+           array_agg(message.partition_id ORDER BY message.no, message.position)
+      INTO v_nos, v_positions, v_texts, v_hashes, v_lanes
       FROM (
-        SELECT asked.no::integer AS no, message.position::integer AS position, message.text
-          FROM unnest(p_transactions) WITH ORDINALITY AS asked(transactions, no)
+        SELECT asked.no::integer AS no, message.position::integer AS position, message.text,
+               asked.partition_id
+          FROM unnest(p_partition_ids, p_transactions)
+               WITH ORDINALITY AS asked(partition_id, transactions, no)
          CROSS JOIN LATERAL string_to_table(asked.transactions, chr(30))
                 WITH ORDINALITY AS message(text, position)
       ) AS message;
@@ -143,45 +150,64 @@ BEGIN
           FROM unnest(p_accepted_us) WITH ORDINALITY AS given(us, no)
          ORDER BY given.no);
 
+    -- The usual case: no hash has been seen. As in queen_message_push_v1 the hour's slots are
+    -- named, for a plan over the partitioned table opens all of them.
+    IF v_hour THEN
+        v_seen := EXISTS (
+            SELECT FROM unnest(v_lanes, v_hashes) AS message(partition_id, hash)
+             CROSS JOIN LATERAL (
+                SELECT FROM queen_txn_0 known
+                 WHERE known.partition_id = message.partition_id AND known.hash = message.hash
+                UNION ALL
+                SELECT FROM queen_txn_1 known
+                 WHERE known.partition_id = message.partition_id AND known.hash = message.hash
+                UNION ALL
+                SELECT FROM queen_txn_2 known
+                 WHERE known.partition_id = message.partition_id AND known.hash = message.hash
+             ) AS known);
+    END IF;
+
     -- Who has been stored before? Heads are read once for each id that was, and compared
     -- with what is asked: as far as the id's literal and what follows it.
-    v_duplicates := ARRAY(
-        WITH message AS MATERIALIZED (
-            SELECT given.index::integer AS index, p_partition_ids[given.no] AS partition_id,
-                   v_windows[given.no] AS window_s, given.hash, given.id, given.accepted_at,
-                   convert_to(given.text || ',"traceId":', 'UTF8') AS literal
-              FROM unnest(v_nos, v_texts, v_hashes, p_ids, v_accepted)
-                   WITH ORDINALITY AS given(no, text, hash, id, accepted_at, index)
-        ), hit AS MATERIALIZED (
-            SELECT asked.partition_id, asked.hash, known.created_at,
-                   queen_frame_head_v1(asked.partition_id, known.message_offset,
-                                       61 + asked.literal_bytes) AS head
-              FROM (
-                SELECT message.partition_id, message.hash,
-                       max(octet_length(message.literal)) AS literal_bytes
-                  FROM message
-                 GROUP BY message.partition_id, message.hash
-              ) AS asked
-             CROSS JOIN LATERAL (
-                SELECT known.message_offset, known.created_at
-                  FROM queen_txn known
-                 WHERE known.partition_id = asked.partition_id AND known.hash = asked.hash
-                OFFSET 0) AS known
-        )
-        SELECT message.index
-          FROM message
-         WHERE EXISTS (
-               SELECT FROM hit
-                WHERE hit.partition_id = message.partition_id AND hit.hash = message.hash
-                  AND (substr(hit.head, 8, 36) = convert_to(message.id::text, 'UTF8')
-                       -- An original that is no longer retained is known by its hash alone.
-                       OR (hit.created_at
-                               > message.accepted_at - make_interval(secs => message.window_s)
-                           AND hit.created_at
-                               < message.accepted_at + make_interval(secs => message.window_s)
-                           AND (hit.head IS NULL
-                                OR substr(hit.head, 62, octet_length(message.literal))
-                                   = message.literal)))));
+    IF v_seen THEN
+        v_duplicates := ARRAY(
+            WITH message AS MATERIALIZED (
+                SELECT given.index::integer AS index, p_partition_ids[given.no] AS partition_id,
+                       v_windows[given.no] AS window_s, given.hash, given.id, given.accepted_at,
+                       convert_to(given.text || ',"traceId":', 'UTF8') AS literal
+                  FROM unnest(v_nos, v_texts, v_hashes, p_ids, v_accepted)
+                       WITH ORDINALITY AS given(no, text, hash, id, accepted_at, index)
+            ), hit AS MATERIALIZED (
+                SELECT asked.partition_id, asked.hash, known.created_at,
+                       queen_frame_head_v1(asked.partition_id, known.message_offset,
+                                           61 + asked.literal_bytes) AS head
+                  FROM (
+                    SELECT message.partition_id, message.hash,
+                           max(octet_length(message.literal)) AS literal_bytes
+                      FROM message
+                     GROUP BY message.partition_id, message.hash
+                  ) AS asked
+                 CROSS JOIN LATERAL (
+                    SELECT known.message_offset, known.created_at
+                      FROM queen_txn known
+                     WHERE known.partition_id = asked.partition_id AND known.hash = asked.hash
+                    OFFSET 0) AS known
+            )
+            SELECT message.index
+              FROM message
+             WHERE EXISTS (
+                   SELECT FROM hit
+                    WHERE hit.partition_id = message.partition_id AND hit.hash = message.hash
+                      AND (substr(hit.head, 8, 36) = convert_to(message.id::text, 'UTF8')
+                           -- An original that is no longer retained is known by its hash alone.
+                           OR (hit.created_at
+                                   > message.accepted_at - make_interval(secs => message.window_s)
+                               AND hit.created_at
+                                   < message.accepted_at + make_interval(secs => message.window_s)
+                               AND (hit.head IS NULL
+                                    OR substr(hit.head, 62, octet_length(message.literal))
+                                       = message.literal)))));
+    END IF;
 
     IF true = ANY (p_unclear) THEN
         v_duplicates := v_duplicates || queen_spool_unclear_v1(
@@ -192,37 +218,43 @@ BEGIN
     END IF;
 
     -- Twice in this very range: the earlier one counts, if it is stored.
-    FOR v_message IN
-        SELECT twin.index, twin.window_s, twin.id, twin.accepted_at, twin.nth = 1 AS is_first
-          FROM (
-            SELECT given.index::integer AS index, v_windows[given.no] AS window_s, given.id,
-                   given.accepted_at,
-                   count(*) OVER same AS twins,
-                   row_number() OVER (same ORDER BY given.index) AS nth,
-                   p_partition_ids[given.no] AS partition_id, given.text
-              FROM unnest(v_nos, v_texts, p_ids, v_accepted)
-                   WITH ORDINALITY AS given(no, text, id, accepted_at, index)
-             WHERE given.index <> ALL (v_duplicates)
-            WINDOW same AS (PARTITION BY p_partition_ids[given.no], given.text)
-          ) AS twin
-         WHERE twin.twins > 1
-         ORDER BY twin.partition_id, twin.text, twin.index
-    LOOP
-        IF v_message.is_first THEN
-            v_kept_ids := '{}';
-            v_kept_at := '{}';
-        END IF;
-        IF v_message.id = ANY (v_kept_ids) OR EXISTS (
-            SELECT FROM unnest(v_kept_at) AS kept(at)
-             WHERE kept.at > v_message.accepted_at - make_interval(secs => v_message.window_s)
-               AND kept.at < v_message.accepted_at + make_interval(secs => v_message.window_s))
-        THEN
-            v_duplicates := v_duplicates || v_message.index;
-        ELSE
-            v_kept_ids := v_kept_ids || v_message.id;
-            v_kept_at := v_kept_at || v_message.accepted_at;
-        END IF;
-    END LOOP;
+    IF EXISTS (
+        SELECT FROM unnest(v_lanes, v_hashes) AS message(partition_id, hash)
+         GROUP BY message.partition_id, message.hash
+        HAVING count(*) > 1)
+    THEN
+        FOR v_message IN
+            SELECT twin.index, twin.window_s, twin.id, twin.accepted_at, twin.nth = 1 AS is_first
+              FROM (
+                SELECT given.index::integer AS index, v_windows[given.no] AS window_s, given.id,
+                       given.accepted_at,
+                       count(*) OVER same AS twins,
+                       row_number() OVER (same ORDER BY given.index) AS nth,
+                       p_partition_ids[given.no] AS partition_id, given.text
+                  FROM unnest(v_nos, v_texts, p_ids, v_accepted)
+                       WITH ORDINALITY AS given(no, text, id, accepted_at, index)
+                 WHERE given.index <> ALL (v_duplicates)
+                WINDOW same AS (PARTITION BY p_partition_ids[given.no], given.text)
+              ) AS twin
+             WHERE twin.twins > 1
+             ORDER BY twin.partition_id, twin.text, twin.index
+        LOOP
+            IF v_message.is_first THEN
+                v_kept_ids := '{}';
+                v_kept_at := '{}';
+            END IF;
+            IF v_message.id = ANY (v_kept_ids) OR EXISTS (
+                SELECT FROM unnest(v_kept_at) AS kept(at)
+                 WHERE kept.at > v_message.accepted_at - make_interval(secs => v_message.window_s)
+                   AND kept.at < v_message.accepted_at + make_interval(secs => v_message.window_s))
+            THEN
+                v_duplicates := v_duplicates || v_message.index;
+            ELSE
+                v_kept_ids := v_kept_ids || v_message.id;
+                v_kept_at := v_kept_at || v_message.accepted_at;
+            END IF;
+        END LOOP;
+    END IF;
 
     IF cardinality(v_duplicates) > 0 THEN
         v_flags := coalesce(v_flags, array_fill(NULL::bytea, ARRAY[cardinality(p_frames)]));

@@ -1,7 +1,7 @@
 -- queen_timer_apply_v1: schedule, reschedule and cancel a batch of timers of one tenant.
 --
 -- Called by  brokers/store/timer_calls.py, timer_apply(); queen_transaction_commit_v1
--- Reads      queen_queue (whether one that gets a timer encrypts)
+-- Reads      queen_queue (whether one that gets a timer encrypts), queen_timer_reclaim
 -- Writes     queen_timer
 -- Locks      timer rows by (queue, key), one after the other, inserts included: who comes
 --            second to a key that is new to both waits at the index for the first. So
@@ -19,6 +19,10 @@
 -- p_delays is null where an operation cancels. The delay counts from one instant of our
 -- clock for the whole batch; whether a claim has run out is judged after the row's lock.
 -- A key stands once in a batch. p_txns holds canonical literals.
+--
+-- What a deleted queue left under a key is not there, claimed or not: it makes way. The
+-- transaction gets its id before it looks which deletes there were, so that the reclaim knows
+-- when nobody can still add to what was deleted.
 
 CREATE OR REPLACE FUNCTION queen_timer_apply_v1(
     p_tenant_id  uuid,
@@ -45,6 +49,7 @@ DECLARE
     v_new    boolean;
     v_secret text[];
 BEGIN
+    PERFORM pg_current_xact_id();
     v_secret := ARRAY(
         SELECT queue.name
           FROM queen_queue queue
@@ -61,7 +66,10 @@ BEGIN
     END IF;
 
     FOR v_one IN
-        SELECT asked.*
+        SELECT asked.*,
+               coalesce((SELECT gone.generation FROM queen_timer_reclaim gone
+                          WHERE gone.tenant_id = p_tenant_id AND gone.queue = asked.queue),
+                        0) AS floor
           FROM unnest(p_queues, p_keys, p_partitions, p_delays, p_txns, p_payloads, p_encrypted,
                       p_marked)
                WITH ORDINALITY
@@ -76,6 +84,7 @@ BEGIN
              WHERE timer.tenant_id = p_tenant_id
                AND timer.queue = v_one.queue
                AND timer.timer_key = v_one.timer_key
+               AND timer.generation >= v_one.floor
                AND (timer.claim_token IS NULL OR timer.claimed_until <= clock_timestamp());
             IF FOUND THEN
                 status := 'cancelled';
@@ -85,28 +94,39 @@ BEGIN
                      WHERE timer.tenant_id = p_tenant_id
                        AND timer.queue = v_one.queue
                        AND timer.timer_key = v_one.timer_key
+                       AND timer.generation >= v_one.floor
                        AND timer.claim_token IS NOT NULL) THEN 'too_late' ELSE 'absent' END;
             END IF;
             RETURN NEXT;
             CONTINUE;
         END IF;
 
+        IF v_one.floor > 0 THEN
+            DELETE FROM queen_timer timer
+             WHERE timer.tenant_id = p_tenant_id
+               AND timer.queue = v_one.queue
+               AND timer.timer_key = v_one.timer_key
+               AND timer.generation < v_one.floor;
+        END IF;
         deliver_at := v_now + v_one.delay * interval '1 millisecond';
         message_id := queen_message_id_at_v1(deliver_at, v_one.no::integer);
         INSERT INTO queen_timer AS timer (
                    tenant_id, queue, timer_key, partition, deliver_at, txn, message_id, payload,
-                   encrypted, marked_encrypted, producer_sub, shard, created_at, updated_at)
+                   encrypted, marked_encrypted, producer_sub, shard, generation, created_at,
+                   updated_at)
         VALUES (p_tenant_id, v_one.queue, v_one.timer_key, v_one.lane, deliver_at, v_one.txn,
                 message_id, v_one.payload, v_one.encrypted, v_one.marked, p_producer,
                 hashtextextended(v_one.queue || chr(30) || v_one.lane,
                                  hashtextextended(p_tenant_id::text, 0)) & 63,
-                v_now, v_now)
+                v_one.floor, v_now, v_now)
         ON CONFLICT (tenant_id, queue, timer_key) DO UPDATE
            SET partition = excluded.partition, deliver_at = excluded.deliver_at,
                txn = excluded.txn, message_id = excluded.message_id,
                payload = excluded.payload, encrypted = excluded.encrypted,
                marked_encrypted = excluded.marked_encrypted,
                producer_sub = excluded.producer_sub, shard = excluded.shard,
+               -- Who met a timer of after a delete comes after the delete.
+               generation = greatest(timer.generation, excluded.generation),
                attempts = 0, last_error = NULL, claimed_until = NULL, claim_token = NULL,
                updated_at = excluded.updated_at
          WHERE timer.claim_token IS NULL OR timer.claimed_until <= clock_timestamp()

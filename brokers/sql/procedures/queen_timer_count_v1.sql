@@ -1,9 +1,9 @@
 -- queen_timer_count_v1: how many pending timers of a queue have keys that begin like this.
 --
 -- Called by  brokers/store/timer_calls.py, timer_count()
--- Reads      queen_timer
+-- Reads      queen_timer, queen_timer_reclaim
 -- Locks      nothing
--- Cost       the index range of the prefix.
+-- Cost       the index range of the prefix; what a delete has left there included.
 --
 -- The upper end is above every key of at most 512 bytes that begins with the prefix: 128
 -- times the last code point are 512 bytes.
@@ -19,5 +19,8 @@ AS $$
      WHERE timer.tenant_id = p_tenant_id
        AND timer.queue = p_queue
        AND timer.timer_key >= p_prefix
+       AND timer.generation >= coalesce((
+           SELECT gone.generation FROM queen_timer_reclaim gone
+            WHERE gone.tenant_id = p_tenant_id AND gone.queue = p_queue), 0)
        AND timer.timer_key <= p_prefix || repeat(chr(1114111), 128)
 $$;

@@ -1,7 +1,7 @@
 -- queen_timer_fail_v1: let claimed timers wait after a fire that failed, or give one up.
 --
 -- Called by  brokers/store/timer_calls.py, timer_fail()
--- Reads      queen_timer, queen_partition
+-- Reads      queen_timer, queen_partition, queen_timer_reclaim
 -- Writes     queen_timer; queen_dead_letter
 -- Locks      timer rows by (tenant, queue, key), then partition rows in ascending id.
 -- Cost       a write a timer.
@@ -16,7 +16,7 @@
 --
 -- A dead letter is addressed by a partition and an offset. This message never had an
 -- offset, so it gets one below zero that no other of the group has: the partition's row is
--- held while it is chosen.
+-- held while it is chosen. One whose queue was deleted is nobody's, as in the fire.
 
 CREATE OR REPLACE FUNCTION queen_timer_fail_v1(
     p_token          uuid,
@@ -44,6 +44,10 @@ BEGIN
           FROM unnest(p_places) AS asked(place)
           JOIN queen_timer timer ON timer.ctid = asked.place
          WHERE timer.claim_token = p_token
+           AND NOT EXISTS (
+               SELECT FROM queen_timer_reclaim gone
+                WHERE gone.tenant_id = timer.tenant_id AND gone.queue = timer.queue
+                  AND gone.generation > timer.generation)
          ORDER BY timer.tenant_id, timer.queue, timer.timer_key
            FOR UPDATE OF timer);
     PERFORM 1

@@ -1,7 +1,7 @@
 -- queen_timer_fire_v1: append claimed timers to their partitions and delete them, in one.
 --
 -- Called by  brokers/store/timer_calls.py, timer_fire()
--- Reads      what queen_message_push_v1 reads
+-- Reads      what queen_message_push_v1 reads; queen_timer_reclaim
 -- Writes     what it writes; queen_timer
 -- Locks      timer rows by (tenant, queue, key), then what queen_message_push_v1 locks: the
 --            partition rows in ascending id, skipping those that others hold.
@@ -14,7 +14,10 @@
 --
 -- p_token is the claim's: one that ran out and was taken by another broker, or a timer that
 -- was rescheduled or cancelled behind it, is not held any more, so no timer enters the log
--- twice. A group holds the frames of the timers that p_groups assigns to it.
+-- twice. Neither is one whose queue was deleted held. That needs no lock: partition ids that
+-- were looked up before the delete name nothing any more, and those of the next queue of that
+-- name were looked up after it, so that we see it.
+-- A group holds the frames of the timers that p_groups assigns to it.
 -- A fire does not ask the dedup window: a timer is its own proof that it was not delivered.
 
 CREATE OR REPLACE FUNCTION queen_timer_fire_v1(
@@ -52,6 +55,10 @@ BEGIN
           FROM unnest(p_places) WITH ORDINALITY AS asked(place, no)
           JOIN queen_timer timer ON timer.ctid = asked.place
          WHERE timer.claim_token = p_token
+           AND NOT EXISTS (
+               SELECT FROM queen_timer_reclaim gone
+                WHERE gone.tenant_id = timer.tenant_id AND gone.queue = timer.queue
+                  AND gone.generation > timer.generation)
          ORDER BY timer.tenant_id, timer.queue, timer.timer_key
            FOR UPDATE OF timer);
     IF cardinality(v_held) < cardinality(p_places) THEN

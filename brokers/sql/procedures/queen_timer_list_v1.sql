@@ -1,9 +1,9 @@
 -- queen_timer_list_v1: a page of a queue's pending timers in key order, without payloads.
 --
 -- Called by  brokers/store/timer_calls.py, timer_list()
--- Reads      queen_timer
+-- Reads      queen_timer, queen_timer_reclaim
 -- Locks      nothing
--- Cost       p_limit index entries behind p_after.
+-- Cost       p_limit index entries behind p_after, and those that a delete has left there.
 -- Answers    at most p_limit rows by the bytes of their keys. A null p_after is the start.
 
 CREATE OR REPLACE FUNCTION queen_timer_list_v1(
@@ -26,6 +26,9 @@ AS $$
       FROM queen_timer timer
      WHERE timer.tenant_id = p_tenant_id
        AND timer.queue = p_queue
+       AND timer.generation >= coalesce((
+           SELECT gone.generation FROM queen_timer_reclaim gone
+            WHERE gone.tenant_id = p_tenant_id AND gone.queue = p_queue), 0)
        -- No key is empty, so all of them lie behind the empty one.
        AND timer.timer_key > coalesce(p_after, '')
      ORDER BY timer.timer_key

@@ -1,7 +1,7 @@
 -- queen_timer_peek_v1: one pending timer with its payload.
 --
 -- Called by  brokers/store/timer_calls.py, timer_peek()
--- Reads      queen_timer
+-- Reads      queen_timer, queen_timer_reclaim
 -- Locks      nothing
 -- Cost       one index probe.
 -- Answers    one row or none.
@@ -23,5 +23,8 @@ AS $$
       FROM queen_timer timer
      WHERE timer.tenant_id = p_tenant_id
        AND timer.queue = p_queue
+       AND timer.generation >= coalesce((
+           SELECT gone.generation FROM queen_timer_reclaim gone
+            WHERE gone.tenant_id = p_tenant_id AND gone.queue = p_queue), 0)
        AND timer.timer_key = p_key
 $$;
