@@ -20,14 +20,17 @@ from brokers.config_values import (
     directory_name,
     encryption_key,
     encryption_keys,
+    host_and_port,
     hosts,
     log_levels,
+    mesh_peers,
     ports,
     setting,
     subscription_mode,
 )
 
 INT_MAX = 2_147_483_647
+MESH_PORT = 6633
 BODY_BYTES_CEILING = 1_073_741_824
 WORKERS_MAX = 64
 
@@ -182,6 +185,33 @@ class PopConfig:
     seats_max: int = setting("QUEEN_POP_SEATS_MAX", default=20_000, low=1, high=1_000_000)
     autopilot: str = setting("QUEEN_POP_AUTOPILOT", default="on", choices=("on", "shadow", "off"))
     autopilot_batch: int = setting("QUEEN_POP_AUTOPILOT_BATCH", default=100, low=1, high=10_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshConfig:
+    """Hints between brokers. Without peers nothing is bound and nothing is sent.
+
+    Without a secret only loopback is listened on, unless `insecure` allows it. A peer that was
+    not heard of for dead_threshold_ms is given up, and dialled again.
+    """
+
+    peers: tuple[str, ...] = setting(
+        "QUEEN_MESH_PEERS", "QUEEN_UDP_PEERS", default=(), parse=mesh_peers
+    )
+    port: int = setting("QUEEN_MESH_PORT", "QUEEN_UDP_NOTIFY_PORT", default=6633, low=0, high=65535)
+    bind_addr: str = setting("QUEEN_MESH_BIND_ADDR", default="")
+    enabled: bool = setting("QUEEN_SYNC_ENABLED", default=True)
+    secret: str = setting("QUEEN_SYNC_SECRET", default="", secret=True)
+    insecure: bool = setting("QUEEN_SYNC_INSECURE", default=False)
+    heartbeat_ms: int = setting("QUEEN_SYNC_HEARTBEAT_MS", default=1000, floor=50, high=60_000)
+    dead_threshold_ms: int = setting(
+        "QUEEN_SYNC_DEAD_THRESHOLD_MS", default=5000, floor=100, high=600_000
+    )
+
+    @property
+    def addresses(self) -> tuple[tuple[str, int], ...]:
+        """Where to dial; a peer without a port listens where we do."""
+        return tuple(host_and_port(peer, self.port or MESH_PORT) for peer in self.peers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,6 +402,7 @@ class Config:
     postgres: PostgresConfig = PostgresConfig()
     push: PushConfig = PushConfig()
     file_buffer: SpoolConfig = SpoolConfig()
+    mesh: MeshConfig = MeshConfig()
     pop: PopConfig = PopConfig()
     ack: AckConfig = AckConfig()
     hotlist: HotlistConfig = HotlistConfig()

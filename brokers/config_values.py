@@ -110,6 +110,30 @@ def hosts(text: str) -> tuple[str, ...]:
     return names
 
 
+def mesh_peers(text: str) -> tuple[str, ...]:
+    """`host` or `host:port`, with commas between them; an IPv6 address with a port in brackets."""
+    peers = tuple(part.strip() for part in text.split(","))
+    for peer in peers:
+        host, port = host_and_port(peer, 1)
+        if not re.fullmatch(r"[A-Za-z0-9._:%-]{1,253}", host) or not 0 < port < 65536:
+            raise ValueError("is not a list of host or host:port")
+    return peers
+
+
+def host_and_port(text: str, default_port: int) -> tuple[str, int]:
+    """Of `host`, `host:port`, `::1` or `[::1]:port`; the port is 0 when it is none."""
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        port = rest[1:] if rest[:1] == ":" else rest and "none"
+    elif text.count(":") == 1:
+        host, _, port = text.partition(":")
+    else:
+        return text, default_port
+    if not port:
+        return host, default_port
+    return host, int(port) if re.fullmatch(r"[0-9]{1,5}", port) else 0
+
+
 def directory_name(server_id: str) -> str:
     """A server id as the name of a directory: never another's, never a path."""
     name = quote(server_id, safe="")

@@ -3,8 +3,8 @@
 Counters are plain integers that the hot paths add to; a collector reads them when somebody
 scrapes. Names and labels are the contract's.
 
-Imports domain, kv_metrics, spool_metrics. Used by services/ (through Broker.counters) and
-runtime.py.
+Imports domain, kv_metrics, mesh_metrics, spool_metrics. Used by services/ (through
+Broker.counters) and runtime.py.
 """
 
 import resource
@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from brokers import kv_metrics, spool_metrics
+from brokers import kv_metrics, mesh_metrics, spool_metrics
 from brokers.domain import AckOutcome
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ class BrokerCollector(Collector):
             push_maintenance=broker.switches.push_maintenance,
             pop_maintenance=broker.switches.pop_maintenance,
         )
+        yield from mesh_metrics.families(None if broker.mesh is None else broker.mesh.status())
         yield gauge("queen_database_up", "1 when the database answered last", broker.ready)
 
 

@@ -4,7 +4,8 @@ One Broker per process and event loop. It starts at once and finds the database 
 database comes: until then it is alive and not ready. What it holds in memory may all be
 lost; PostgreSQL has what matters.
 
-Imports store, flow, metrics, encryption, message_ids. Used by api/, services/ and the commands.
+Imports store, flow, metrics, encryption, message_ids, mesh.hints. Used by api/, services/
+and the commands.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import concurrent.futures
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -43,6 +44,7 @@ from brokers.store.combine import BUSY_LANES, Aside, PushCombiner
 from brokers.store.directory import Directory, PartitionKey
 from brokers.store.pool import Lane, Pool
 from brokers.timer_metrics import TimerMetrics
+from mesh.hints import Hint, QueueChanged, Switched
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +94,14 @@ class Spool(Aside, Spooling, Protocol):
     async def stop(self) -> None: ...
 
 
+class Mesh(Protocol):
+    """Where hints go: a node of our own, or the link to the one of our parent process."""
+
+    def offer(self, hint: Hint) -> None: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+
 class Queues:
     """What management tells the running broker about queues that it changed."""
 
@@ -100,13 +110,23 @@ class Queues:
         self._announce = announce
         self._gates = gates
 
-    def forget(self, tenant: UUID, queue: str) -> None:
+    def forget(self, tenant: UUID, queue: str, *, deleted: bool = False) -> None:
         """A queue was configured or deleted: believe nothing old, and let its waiters look."""
+        known = self.heard_changed(tenant, queue)
+        self._announce.tell(QueueChanged(str(tenant), queue, deleted, known))
+
+    def heard_changed(self, tenant: UUID, queue: str, queue_id: int = 0) -> int:
+        """The same, when somebody else says so; the id that we knew the queue by, 0 for none."""
         known = self._directory.queues.get((tenant, queue))
         self._directory.forget_queue(tenant, queue)
-        if known is not None:
-            self._announce.rings.rouse(known.id)
-            self._gates.ring_all(lambda key: key[0] == known.id)
+        ids = set() if known is None else {known.id}
+        if self._announce.rings.of(queue_id):
+            ids.add(queue_id)
+        for one in ids:
+            self._announce.rings.rouse(one)
+        if ids:
+            self._gates.ring_all(lambda key: key[0] in ids)
+        return 0 if known is None else known.id
 
 
 class Broker:
@@ -131,6 +151,7 @@ class Broker:
         self.switches.listeners.append(self._switched)
         # None in a process that has none.
         self.spool: Spool | None = None
+        self.mesh: Mesh | None = None
         # None in a broker that is one process.
         run_dir = config.server.run_dir
         self.siblings = None if run_dir is None else Siblings(self, run_dir)
@@ -215,6 +236,16 @@ class Broker:
         """Where pushes go while the database is away; said before the start."""
         self.spool = spool
         self.push_combiner.aside = spool
+
+    def use_mesh(self, mesh: Mesh) -> None:
+        """Where hints go; said before the start."""
+        self.mesh = mesh
+        self.announce.outlet = mesh.offer
+        self.switches.written_listeners.append(self._tell_switched)
+
+    def _tell_switched(self, written: Mapping[str, bool]) -> None:
+        for name, on in written.items():
+            self.announce.tell(Switched(name, on))
 
     def look_at_database(self) -> None:
         """A call failed in a way that lets doubt: look now, not at the next turn."""

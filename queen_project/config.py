@@ -23,6 +23,7 @@ from brokers.config import (
     Config,
     ConfigError,
     KvConfig,
+    MeshConfig,
     PathsConfig,
     PostgresConfig,
     ServerConfig,
@@ -47,6 +48,7 @@ FALSE = ("false", "0", "no", "off")
 INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 FLOAT = re.compile(r"[+-]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
 SERVER_ID_BYTES_MAX = 255
+SECRET_CHARS_MIN = 16
 
 T = TypeVar("T")
 
@@ -66,10 +68,12 @@ def load(env: Mapping[str, str]) -> Config:
     }
     config = Config(**parts)
     paths = _resolve_paths(config.paths, env)
+    server = _resolve_server(config.server, problems)
     config = replace(
         config,
         paths=paths,
-        server=_resolve_server(config.server, problems),
+        server=server,
+        mesh=_resolve_mesh(config.mesh, server, problems),
         postgres=_resolve_postgres(config.postgres, paths, problems),
         admission=_resolve_admission(config.admission, config.postgres.pool_size, problems),
         kv=_resolve_kv(config.kv, config.postgres.pool_size),
@@ -185,6 +189,21 @@ def _resolve_server(server: ServerConfig, problems: list[str]) -> ServerConfig:
     return replace(server, bind_addr=bind_addr, server_id=server_id)
 
 
+def _resolve_mesh(mesh: MeshConfig, server: ServerConfig, problems: list[str]) -> MeshConfig:
+    """A peer is not dead before it has missed a second heartbeat."""
+    bind_addr = mesh.bind_addr.strip("[]") or server.bind_addr
+    open_to_all = not (mesh.secret or mesh.insecure or _is_loopback(bind_addr))
+    if mesh.enabled and mesh.peers and open_to_all:
+        problems.append(
+            "QUEEN_MESH_PEERS is set without QUEEN_SYNC_SECRET, and the mesh would listen on"
+            f" {bind_addr} for anybody: set one secret for all brokers, or set"
+            " QUEEN_MESH_BIND_ADDR to a loopback address, or allow it with"
+            " QUEEN_SYNC_INSECURE=true behind a firewall"
+        )
+    dead_ms = max(mesh.dead_threshold_ms, 2 * mesh.heartbeat_ms)
+    return replace(mesh, bind_addr=bind_addr, dead_threshold_ms=dead_ms)
+
+
 def _default_server_id(port: int) -> str:
     """Host and port, so that two brokers on one host differ and a restart keeps its name."""
     return f"{socket.gethostname()}:{port}"
@@ -293,6 +312,13 @@ def warnings(config: Config) -> list[str]:
         said.append("PG_SSL_REJECT_UNAUTHORIZED is off: encrypted, but to whom is not verified")
     if postgres.ssl_trust == "supplied-ca" and not postgres.ssl_reject_unauthorized:
         said.append("PG_SSL_ROOT_CERT is set, so PG_SSL_REJECT_UNAUTHORIZED=false has no effect")
+    mesh = config.mesh
+    if mesh.enabled and mesh.peers and not (mesh.secret or _is_loopback(mesh.bind_addr)):
+        said.append(
+            f"QUEEN_SYNC_INSECURE: whoever reaches port {mesh.port} can send this broker hints"
+        )
+    if 0 < len(mesh.secret) < SECRET_CHARS_MIN:
+        said.append("QUEEN_SYNC_SECRET is short enough to be guessed: take 32 random characters")
     if config.encryption.keys_old and not config.encryption.key:
         said.append(
             "QUEEN_ENCRYPTION_KEYS_OLD without QUEEN_ENCRYPTION_KEY: old messages can be read,"

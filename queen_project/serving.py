@@ -16,6 +16,7 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from brokers.config import Config
@@ -80,13 +81,15 @@ def bind(config: Config) -> socket.socket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What a worker has in common with the others: the listener's board, and their parent.
+    """What a worker has in common with the others: the listener's board, the hub of their
+    hints, and their parent.
 
     `watch_parent` calls what it is given when the parent has ended.
     """
 
     board: Board
     worker: int
+    mesh_socket: Path
     watch_parent: Callable[[Callable[[], None]], None]
 
 
@@ -118,7 +121,7 @@ async def _serve(
 
     stopping = stop_on_signals()
     broker = runtime.Broker(config)
-    background.attach(broker, directories)
+    background.attach(broker, directories, mesh_socket=shared.mesh_socket if shared else None)
     runtime.set_current(broker)
     # Only now: it would open a broker of its own, and keep a PostgreSQL running for it.
     from queen_project.asgi import application

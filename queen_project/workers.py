@@ -1,15 +1,15 @@
 """One broker as several processes: a parent that starts the workers and keeps them there.
 
-The parent owns the listening socket, the embedded PostgreSQL and the run directory, and serves
-nothing. A worker is a broker like any other, in an interpreter of its own: this process has
-threads (the supervisor's) and a loop, which no fork survives unharmed, and a worker that is
-started again must begin like the first one.
+The parent owns the listening socket, the embedded PostgreSQL, the host's mesh node and the run
+directory, and serves nothing: it hands hints to and fro. A worker is a broker like any other,
+in an interpreter of its own: this process has threads (the supervisor's) and a loop, which no
+fork survives unharmed, and a worker that is started again must begin like the first one.
 
-Parent and worker share a pair of sockets: the worker says `serving` over it, and reads the
-end of its parent from it, so that no worker outlives a parent that was killed. A worker that
-dies is started again, later and later; one that never stands on its feet ends everything.
+A worker that dies is started again, later and later; one that never stands on its feet ends
+everything, because what keeps it down is a mistake that somebody should see.
 
-Imports serving, serving_share, embedded_paths. Used by the broker command.
+Imports serving, serving_share, worker_line, brokers.services.mesh, mesh. Used by the broker
+command.
 """
 
 import asyncio
@@ -22,21 +22,22 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from brokers.config import Config
-from queen_project import embedded_paths, serving
+from brokers.services import mesh as mesh_service
+from mesh.local import PATH_BYTES_MAX, LocalHub
+from mesh.node import Node
+from queen_project import serving
 from queen_project.config import PROJECT_DIR
 from queen_project.serving_share import Board
+from queen_project.worker_line import EXIT_UNUSABLE, SERVING, Inherited, mesh_socket
 
 logger = logging.getLogger(__name__)
 
-SERVING = b"serving\n"
 LONGEST_SOCKET_NAME = "worker-99"
-# What a worker ends with that will not get better by trying again.
-EXIT_UNUSABLE = 3
 FALLS_MAX = 5
 STEADY_S = 10.0
 AGAIN_S_MIN = 0.25
@@ -47,32 +48,6 @@ STOP_MARGIN_S = 60.0
 
 class WorkersFailed(Exception):
     """The broker cannot go on; the text says which worker, and how it ended."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inherited:
-    """What a worker is given: open files by their numbers, and where to meet the others."""
-
-    worker: int
-    listener: int
-    parent: int
-    board: int
-    run_dir: Path
-
-    def argument(self) -> str:
-        parts = (self.worker, self.listener, self.parent, self.board, self.run_dir)
-        return ",".join(map(str, parts))
-
-    @classmethod
-    def read(cls, argument: str) -> "Inherited":
-        worker, listener, parent, board, run_dir = argument.split(",", 4)
-        return cls(
-            worker=int(worker),
-            listener=int(listener),
-            parent=int(parent),
-            board=int(board),
-            run_dir=Path(run_dir),
-        )
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +74,35 @@ def run(
     take requests. Raises WorkersFailed.
     """
     with _run_directory(config) as run_dir:
-        asyncio.run(_Parent(config, listener, server=server, run_dir=run_dir).run(ready))
+        parent = _Parent(config, listener, server=server, run_dir=run_dir)
+        asyncio.run(_run(parent, config, run_dir, ready))
+
+
+async def _run(parent: "_Parent", config: Config, run_dir: Path, ready: Callable[[], None]) -> None:
+    async with _hub(config, run_dir):
+        await parent.run(ready)
+
+
+@contextlib.asynccontextmanager
+async def _hub(config: Config, run_dir: Path) -> AsyncIterator[None]:
+    """The host's mesh node, when there are peers, and the hub of its workers' hints.
+
+    Without the hub everything is found a second later, so it is no reason not to serve.
+    """
+    node = Node(mesh_service.node_settings(config)) if mesh_service.wanted(config) else None
+    hub = LocalHub(mesh_socket(run_dir), node)
+    running = None if node is None else asyncio.create_task(node.run(), name="mesh")
+    try:
+        await hub.start()
+    except OSError as error:
+        logger.error("workers do not hear of each other's messages at once: %s", error)
+    try:
+        yield
+    finally:
+        await hub.stop()
+        if running is not None:
+            running.cancel()
+            await asyncio.wait([running])
 
 
 class _Parent:
@@ -164,12 +167,14 @@ class _Parent:
             logger.info("worker %d is process %d", worker.number, worker.process.pid)
             if self._stopping.is_set():
                 self._signal(worker, signal.SIGTERM)
+            worker.serving_since = None
             hearing = asyncio.create_task(self._hear(worker, ours))
             try:
                 return await worker.process.wait()
             finally:
-                hearing.cancel()
                 worker.process = None
+                hearing.cancel()
+                await asyncio.wait([hearing])
 
     async def _spawn(self, worker: Worker, parent: socket.socket) -> asyncio.subprocess.Process:
         inherited = Inherited(
@@ -197,10 +202,10 @@ class _Parent:
 
     async def _hear(self, worker: Worker, ours: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        worker.serving_since = None
-        if await loop.sock_recv(ours, len(SERVING)) == SERVING:
-            worker.serving_since = time.monotonic()
-            worker.served.set()
+        with contextlib.suppress(OSError):  # it died in a hurry
+            if await loop.sock_recv(ours, len(SERVING)) == SERVING:
+                worker.serving_since = time.monotonic()
+                worker.served.set()
 
     def _after_death(self, worker: Worker, code: int) -> float:
         """Judge a worker that ended unasked; seconds to wait before it is started again."""
@@ -247,42 +252,13 @@ class _Parent:
                 worker.process.send_signal(signum)
 
 
-class ParentLine:
-    """A worker's end of the pair of sockets."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=descriptor)
-        self._socket.setblocking(False)
-
-    def say_serving(self) -> None:
-        with contextlib.suppress(OSError):  # a parent that is gone is found out by `watch`
-            self._socket.send(SERVING)
-
-    def watch(self, gone: Callable[[], None]) -> None:
-        """Call `gone` when the parent has ended, whatever ended it."""
-        loop = asyncio.get_running_loop()
-
-        def look() -> None:
-            with contextlib.suppress(BlockingIOError):
-                try:
-                    if self._socket.recv(1):
-                        return
-                except ConnectionError:
-                    pass
-                loop.remove_reader(self._socket.fileno())
-                logger.warning("the parent process is gone")
-                gone()
-
-        loop.add_reader(self._socket.fileno(), look)
-
-
 @contextlib.contextmanager
 def _run_directory(config: Config) -> Iterator[Path]:
     """Where the sockets of this broker's workers lie: ours alone, and with a short path."""
     digest = hashlib.sha256(config.server.server_id.encode()).hexdigest()[:16]
     path = config.paths.data_dir / "run" / digest
     longest = os.fsencode(path / LONGEST_SOCKET_NAME)
-    if len(longest) > embedded_paths.SOCKET_PATH_BYTES_MAX:
+    if len(longest) > PATH_BYTES_MAX:
         with tempfile.TemporaryDirectory(prefix="queen-run-", dir="/tmp") as other:
             yield Path(other)
         return

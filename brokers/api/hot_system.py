@@ -17,6 +17,7 @@ from brokers.api.payloads import NO_RAW
 from brokers.api.wire import NAME_BYTES_MAX, Reply, check_identifier, json_text
 from brokers.errors import RequestError
 from brokers.services import maintenance as maintenance_service
+from brokers.services import mesh as mesh_service
 from brokers.services import notify as notify_service
 from brokers.services import switches as switch_service
 from brokers.services import workers as worker_service
@@ -107,6 +108,16 @@ async def shared_state(call: "Call") -> Reply:
     )
 
 
+async def mesh_stats(call: "Call") -> Reply:
+    """What this broker sees of its peers; the maintenance flags either way."""
+    state = switch_service.state(call.broker)
+    return _json(
+        **mesh_service.status(call.broker),
+        maintenance_mode=state.push_maintenance,
+        pop_maintenance_mode=state.pop_maintenance,
+    )
+
+
 async def buffers_status(call: "Call") -> Reply:
     """The contract's four, and under `spool` what else an operator has to see of it.
 
@@ -180,6 +191,7 @@ HANDLERS = {
         pop_maintenance_get,
         pop_maintenance_set,
         shared_state,
+        mesh_stats,
         buffers_status,
         notify,
     )

@@ -136,6 +136,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{_SYSTEM}/shared-state", ADMIN, HOT, "shared_state", False, head=True),
     Route("GET", "/api/v1/status/buffers", READ, HOT, "buffers_status", False, head=True),
     Route("POST", "/internal/api/notify", ADMIN, HOT, "notify"),
+    Route("GET", "/internal/api/shared-state/stats", ADMIN, HOT, "mesh_stats", False, head=True),
+    Route("GET", "/internal/api/inter-instance/stats", ADMIN, HOT, "mesh_stats", False, head=True),
     Route("POST", _TIMERS, WRITE, HOT, "timers_apply"),
     Route("GET", f"{_TIMERS}/:queue", READ, HOT, "timers_read", head=True),
     Route("GET", f"{_TIMERS}/:queue/*timerKey", READ, HOT, "timer_peek", head=True),

@@ -187,7 +187,7 @@ class Acks:
                     broker.registry.ended(item.lease_id, item.partition_uid)
                 broker.announce.released(row.queue_id, item.group, [row.partition_id])
         for queue_id, group in moved:
-            broker.announce.moved_back(queue_id, group)
+            broker.announce.moved_back(queue_id, group, released=True)
 
 
 def count_ack(counts: Counts, item: AckItem, row: AckRow) -> None:

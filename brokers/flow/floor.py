@@ -66,10 +66,14 @@ class Floor:
         if wait_s <= 0:
             ring.probed_at = now
             return await self.look(ring)
+        self.nudge(ring, wait_s)
+        return True
+
+    def nudge(self, ring: Ring, wait_s: float = PROBE_EVERY_S) -> None:
+        """Have it looked at a moment later, once for all who ask meanwhile."""
         if not ring.probe_due:
             ring.probe_due = True
             asyncio.get_running_loop().call_later(wait_s, self._look_later, ring)
-        return True
 
     def _look_later(self, ring: Ring) -> None:
         ring.probe_due = False

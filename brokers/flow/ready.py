@@ -152,23 +152,38 @@ class Ring:
         entry.freed = True
         return False
 
-    def finished(self, partition_id: int, lease: str = "") -> None:
-        """A batch of ours was completed: ready again if it left more, or was marked since.
+    def finished(self, partition_id: int, lease: str = "") -> bool:
+        """A batch of ours was completed: ready again if it left more, or was marked since;
+        True then.
 
         The news of an older lease may come behind a newer claim, and ends nothing then.
         """
         entry = self._entries.get(partition_id)
         if entry is None:
-            return
+            return False
         if entry.state != ASLEEP:
             entry.epoch = next(self._epochs)
             entry.freed = True
         elif entry.lease != lease:
-            return
+            return False
         elif entry.more:
             self._rise(partition_id, entry)
+            return True
         else:
             del self._entries[partition_id]
+        return False
+
+    def freed(self, partition_id: int) -> None:
+        """A batch of another broker was completed: what slept for its lease is looked at."""
+        entry = self._entries.get(partition_id)
+        if entry is None:
+            return
+        if entry.state == ASLEEP:
+            if entry.more:
+                self._rise(partition_id, entry)
+            return
+        entry.epoch = next(self._epochs)
+        entry.freed = True
 
     def check_out(self, count: int) -> list[Candidate]:
         """Take up to `count` ready partitions, the longest ready first."""
@@ -369,6 +384,9 @@ class Rings:
 
     def find(self, queue_id: int, group: str) -> Ring | None:
         return self._rings.get(queue_id, {}).get(group)
+
+    def of(self, queue_id: int) -> list[Ring]:
+        return list(self._rings.get(queue_id, {}).values())
 
     def mark(self, queue_id: int, partition_id: int) -> None:
         """Messages were stored in a partition: every group's ring hears of it."""

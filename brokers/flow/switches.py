@@ -1,9 +1,9 @@
 """The operator's switches, as this broker knows them.
 
 They are one row of the database, read once a second, so that a switch thrown at one broker
-holds at every other about a second later; here it holds at once. While the database is
-away the last known ones are in force. One that could not be written is in force here
-only, and is written when the database is back.
+holds at every other about a second later, or at once by a hint; here it holds at once. While
+the database is away the last known ones are in force. One that could not be written is in
+force here only, and is written when the database is back.
 
 Imports errors, store. Used by runtime.py and services/.
 """
@@ -50,6 +50,8 @@ class Switches:
         self._told = self._all()
         # Called in the loop, after the change is in force; must not wait and must not fail.
         self.listeners: list[Listener] = []
+        # Called when what was thrown here has been written, for the others to read.
+        self.written_listeners: list[Callable[[Mapping[str, bool]], None]] = []
 
     @property
     def known(self) -> bool:
@@ -112,6 +114,9 @@ class Switches:
                 if self._unwritten.get(name) is value:
                     self._unwritten.pop(name)
             self._tell()
+            if writing:
+                for listener in self.written_listeners:
+                    listener(writing)
 
     async def run(self) -> None:
         while True:

@@ -3,7 +3,7 @@
 A hint like every other: it may be wrong, and may get lost. Whoever waits for the queue is
 not rung for it; the database is asked what there is, and that rings.
 
-Imports errors, store. Called by api/hot_system.py.
+Imports errors, store, mesh.hints. Called by api/hot_system.py and services/mesh.py.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from uuid import UUID
 
 from brokers.errors import StoreError
 from brokers.store import calls
+from mesh.hints import Look
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -21,7 +22,13 @@ log = logging.getLogger(__name__)
 
 
 async def notify(broker: "Broker", tenant: UUID, queue: str) -> None:
-    """Look for those who wait at the queue, as the floor would a moment later."""
+    """Look for those who wait at the queue, here and at the peers."""
+    broker.announce.tell(Look(str(tenant), queue))
+    await heard(broker, tenant, queue)
+
+
+async def heard(broker: "Broker", tenant: UUID, queue: str) -> None:
+    """Look for those who wait at the queue here, as the floor would a moment later."""
     ids = broker.gates.queues_waited_at(queue)
     known = broker.directory.queues.get((tenant, queue))
     if known is None:

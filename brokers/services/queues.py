@@ -110,7 +110,7 @@ async def delete(broker: "Broker", tenant: UUID, name: str) -> bool:
     """Take a queue and all it holds out of everybody's reach; False when there was none."""
     async with broker.admission.slot("maint"):
         partitions = await calls.queue_delete(broker.store.fetch, tenant, name)
-    broker.queues.forget(tenant, name)
+    broker.queues.forget(tenant, name, deleted=True)
     return partitions is not None
 
 

@@ -227,7 +227,7 @@ class Plan:
                     self._broker.registry.ended(item.lease_id, item.partition_uid)
                 self._broker.announce.released(row.queue_id, item.group, [row.partition_id])
         for queue_id, group in moved:
-            self._broker.announce.moved_back(queue_id, group)
+            self._broker.announce.moved_back(queue_id, group, released=True)
         for queue_id in {row.queue_id for row in rows if row.queue_id is not None}:
             self._broker.tally.of(queue_id).transactions += 1
 

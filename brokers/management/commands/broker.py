@@ -20,6 +20,7 @@ from queen_project import config as environment
 from queen_project import embedded, logs, serving, workers
 from queen_project.embedded_supervisor import Supervisor
 from queen_project.serving_share import Board
+from queen_project.worker_line import EXIT_UNUSABLE, Inherited, ParentLine, mesh_socket
 from spool.errors import SpoolLocked, SpoolUnusable
 
 
@@ -32,7 +33,7 @@ class Command(BaseCommand):
         parser.add_argument("--bind", help="instead of QUEEN_BIND_ADDR")
         parser.add_argument("--workers", help="instead of QUEEN_WORKERS: processes that serve")
         parser.add_argument(
-            "--as-worker", type=workers.Inherited.read, help=argparse.SUPPRESS
+            "--as-worker", type=Inherited.read, help=argparse.SUPPRESS
         )  # how a parent starts them
 
     def handle(self, *args: Any, server: str, **options: Any) -> None:
@@ -69,7 +70,7 @@ class Command(BaseCommand):
         directories = open_directories(config)
         return lambda ready: serving.run(config, listener, directories, server=server, ready=ready)
 
-    def work(self, config: Config, server: str, inherited: workers.Inherited) -> None:
+    def work(self, config: Config, server: str, inherited: Inherited) -> None:
         """One of several workers, started by the parent."""
         logs.name_worker(inherited.worker)
         config = environment.for_worker(config, inherited.worker, run_dir=inherited.run_dir)
@@ -78,12 +79,13 @@ class Command(BaseCommand):
         except SpoolUnusable as error:
             # A lock may be let go of: by a worker of an earlier parent that still stops.
             again = isinstance(error, SpoolLocked)
-            code = 1 if again else workers.EXIT_UNUSABLE
+            code = 1 if again else EXIT_UNUSABLE
             raise CommandError(f"FATAL: {error}", returncode=code) from error
-        parent = workers.ParentLine(inherited.parent)
+        parent = ParentLine(inherited.parent)
         shared = serving.Shared(
             board=Board(inherited.board, config.server.workers),
             worker=inherited.worker,
+            mesh_socket=mesh_socket(inherited.run_dir),
             watch_parent=parent.watch,
         )
         listener = socket.socket(fileno=inherited.listener)

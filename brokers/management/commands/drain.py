@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from brokers import runtime
 from brokers.config import Config
+from brokers.services import mesh
 from brokers.services.draining import NotDrained, Progress, drain
 from queen_project import config as environment
 from queen_project import embedded
@@ -71,6 +72,7 @@ class Command(BaseCommand):
 
     async def drain(self, config: Config, directory: SpoolDirectory, *, once: bool) -> Progress:
         broker = runtime.Broker(config)
+        mesh.attach(broker, listen=False)
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGINT, signal.SIGTERM):

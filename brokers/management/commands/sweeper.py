@@ -1,7 +1,8 @@
 """manage.py sweeper: fires timers, and does the slow chores, without serving anything.
 
 Any number may run beside the brokers: they share rows with SKIP LOCKED and elect nobody.
-Pops that wait at a broker hear of what is fired here at its next floor, within a second.
+Pops that wait at a broker hear of what is fired here by a hint, when this process knows the
+brokers as its mesh peers, else at the next floor, within a second.
 
 Only arguments, signals and printing live here; the work is services/sweeper.py.
 """
@@ -15,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from brokers import runtime
 from brokers.config import Config
+from brokers.services import mesh
 from brokers.services.sweeper import Cycle, Sweeper
 from queen_project import config as environment
 from queen_project import embedded
@@ -40,6 +42,7 @@ class Command(BaseCommand):
 
     async def sweep(self, config: Config, *, once: bool) -> None:
         broker = runtime.Broker(config)
+        mesh.attach(broker, listen=False)
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(signum, broker.timer_alarm.close)
