@@ -73,6 +73,7 @@ class Sharer:
     """One worker's part of the listener."""
 
     def __init__(self, listener: socket.socket, board: Board, worker: int, front: Counted) -> None:
+        self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._board = board
         self._worker = worker
@@ -82,7 +83,6 @@ class Sharer:
         self._shown = AWAY
 
     def open(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._show()
         self._watch()
 

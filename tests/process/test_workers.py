@@ -28,6 +28,7 @@ from tests.process.site import log_of
 from tests.wire_client import WireClient, expect
 
 WORKERS = 3
+MESH = "/internal/api/shared-state/stats"
 StartBroker = Callable[..., BrokerProcess]
 
 
@@ -69,6 +70,12 @@ def refuses_connections(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 # --- one broker -------------------------------------------------------------------------------
 
 
@@ -100,14 +107,39 @@ def test_what_is_pushed_on_one_connection_is_popped_and_acknowledged_on_the_othe
         assert beyond.ack(message)["success"] is True
 
 
-def test_a_parked_pop_gets_what_another_worker_stores(wires: list[WireClient], fresh_queue: str):
-    here, there = wires[:2]
-    there.push(fresh_queue, "first")
-    assert there.payloads(fresh_queue, autoAck=True) == ["first"]
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(there.payloads, fresh_queue, wait=True, timeout=15_000)
-        here.push(fresh_queue, "from the other")
-        assert waiting.result(timeout=20) == ["from the other"]
+def test_a_parked_pop_hears_of_what_another_worker_or_another_host_stores(
+    start_broker: StartBroker, fresh_queue: str
+):
+    """Nothing else wakes it: the floor looks once a minute."""
+    mesh_port = str(free_port())
+    deaf = {"POP_WAIT_MAX_INTERVAL_MS": "60000", "QUEEN_MESH_BIND_ADDR": "127.0.0.1"}
+    far = start_broker(
+        **crew.of(1, **deaf, QUEEN_MESH_PORT=mesh_port, QUEEN_MESH_PEERS="localhost:1")
+    )
+    broker = start_broker(
+        **crew.of(2, **deaf, QUEEN_MESH_PORT="0", QUEEN_MESH_PEERS=f"127.0.0.1:{mesh_port}")
+    )
+    crew.until_all_ready(broker)
+    with (
+        WireClient.at(far.url) as over_there,
+        crew.each_worker(broker, 2) as wires,
+        WireClient.at(broker.url) as asking,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        for wire in wires:
+            eventually(lambda wire=wire: wire.get(MESH).json().get("servers_alive") == 1)
+        parked = f'queen_parked_long_polls{{queue="{fresh_queue}"}}'
+        for reader, writer in (wires, wires[::-1], (wires[0], over_there), (wires[1], over_there)):
+            waiting = pool.submit(
+                reader.payloads, fresh_queue, wait=True, timeout=30_000, autoAck=True
+            )
+            eventually(lambda: samples(asking).get(parked) == 1)
+            writer.push(fresh_queue, "news")
+            assert waiting.result(timeout=15) == ["news"]
+        waiting = pool.submit(over_there.payloads, fresh_queue, wait=True, timeout=30_000)
+        eventually(lambda: samples(over_there).get(parked) == 1)
+        wires[1].push(fresh_queue, "and back")
+        assert waiting.result(timeout=15) == ["and back"]
 
 
 def test_the_same_ids_pushed_to_all_workers_at_once_are_stored_once(
