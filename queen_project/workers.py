@@ -14,6 +14,7 @@ command.
 
 import asyncio
 import contextlib
+import fcntl
 import hashlib
 import logging
 import os
@@ -37,6 +38,7 @@ from queen_project.worker_line import EXIT_UNUSABLE, SERVING, Inherited, mesh_so
 
 logger = logging.getLogger(__name__)
 
+LOCK = "LOCK"
 LONGEST_SOCKET_NAME = "worker-99"
 FALLS_MAX = 5
 STEADY_S = 10.0
@@ -265,14 +267,27 @@ def _run_directory(config: Config) -> Iterator[Path]:
     try:
         config.paths.data_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise WorkersFailed(f"the directory {path} cannot be made: {error.strerror}") from error
+        raise WorkersFailed(f"the directory {path} cannot be used: {error.strerror}") from error
     try:
+        _take(lock, config)
         yield path
-    finally:
         for name in os.listdir(path):
-            (path / name).unlink(missing_ok=True)
-        path.rmdir()
+            if name != LOCK:
+                (path / name).unlink(missing_ok=True)
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int, config: Config) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise WorkersFailed(
+            f"a broker {config.server.server_id!r} runs already, with the data directory"
+            f" {config.paths.data_dir}: give each a QUEEN_SERVER_ID of its own"
+        ) from None
 
 
 def _ending(code: int) -> str:

@@ -270,6 +270,19 @@ def test_a_spool_that_cannot_be_used_ends_the_start_at_once(database: Database, 
     assert "starting it again" not in done.stderr
 
 
+def test_a_second_broker_of_the_same_id_is_refused_and_does_no_harm(
+    database: Database, start_broker: StartBroker, tmp_path: Path
+):
+    same = {"QUEEN_SERVER_ID": "one", "QUEEN_DATA_DIR": str(tmp_path / "data")}
+    broker = start_broker(**crew.of(2, **same))
+    crew.until_all_ready(broker)
+    done = refused(**database.environment, **same)
+    assert "FATAL: a broker 'one' runs already" in done.stderr
+    assert "is process" not in done.stderr
+    with WireClient.at(broker.url) as wire:
+        assert samples(wire)['queen_workers{state="missing"}'] == 0
+
+
 @pytest.mark.slow
 def test_a_worker_that_fails_again_and_again_at_the_start_ends_the_broker(
     database: Database, tmp_path: Path
