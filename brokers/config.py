@@ -32,6 +32,7 @@ from brokers.config_values import (
 INT_MAX = 2_147_483_647
 MESH_PORT = 6633
 BODY_BYTES_CEILING = 1_073_741_824
+WORKERS_MAX = 64
 
 
 class ConfigError(Exception):
@@ -44,7 +45,11 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """The HTTP listener. The drain grace bounds how long a stop waits for requests in flight."""
+    """The HTTP listener. The drain grace bounds how long a stop waits for requests in flight.
+
+    `workers` processes share the listener. In one of several, `worker` tells which, the
+    server id ends in it, and `run_dir` is where they find each other.
+    """
 
     port: int = setting("PORT", default=6632, low=0, high=65535)
     bind_addr: str = setting("QUEEN_BIND_ADDR", default="0.0.0.0")
@@ -55,6 +60,15 @@ class ServerConfig:
     apply_schema: bool = setting("QUEEN_APPLY_SCHEMA", default=True)
     keep_alive_s: int = setting("QUEEN_KEEP_ALIVE_S", default=75, low=1, high=3600)
     drain_s: float = setting("QUEEN_DRAIN_S", default=20.0, low=0.0, high=600.0)
+    workers: int = setting("QUEEN_WORKERS", default=1, low=1, high=WORKERS_MAX)
+
+    worker: int = 0
+    run_dir: Path | None = None
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether this process is one of several that a parent has started."""
+        return self.run_dir is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,15 +419,27 @@ class Config:
 
     @property
     def spool_root(self) -> Path:
-        """Where the spools of this host's brokers lie, unless one is told otherwise."""
+        """Where the spools of this host's brokers lie: what was given, else below our data."""
+        given = self.file_buffer.directory
+        if given:
+            return Path(os.path.abspath(Path(given).expanduser()))
         return self.paths.data_dir / "spool"
 
     @property
     def spool_directory(self) -> Path:
-        given = self.file_buffer.directory
-        if given:
-            return Path(os.path.abspath(Path(given).expanduser()))
+        """Our own. A directory that was given is it, unless several workers have to share it."""
+        if self.file_buffer.directory and not self.server.is_worker:
+            return self.spool_root
         return self.spool_root / directory_name(self.server.server_id)
+
+    @property
+    def worker_spool_directories(self) -> frozenset[Path]:
+        """Those of all workers, ours too: none is left behind, even if its owner is not there."""
+        if not self.server.is_worker:
+            return frozenset()
+        base, _, _ = self.server.server_id.rpartition("/")
+        names = (worker_id(base, number) for number in range(self.server.workers))
+        return frozenset(self.spool_root / directory_name(name) for name in names)
 
     def describe(self) -> dict[str, dict[str, str]]:
         """Every resolved value by part and environment name, secrets only by their length."""
@@ -426,6 +452,11 @@ class Config:
             for part in fields(self)
             for values in [getattr(self, part.name)]
         }
+
+
+def worker_id(server_id: str, number: int) -> str:
+    """The server id of one of several workers."""
+    return f"{server_id}/{number}"
 
 
 def _shown(metadata: Mapping[str, Any], value: Any) -> str:

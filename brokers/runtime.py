@@ -34,6 +34,7 @@ from brokers.flow.floor import Floor
 from brokers.flow.gates import Gates
 from brokers.flow.kv import Kv
 from brokers.flow.registry import Registry
+from brokers.flow.siblings import Siblings
 from brokers.flow.sleep import Alarm
 from brokers.flow.switches import POP_MAINTENANCE, PUSH_MAINTENANCE, Switches
 from brokers.flow.tally import COLUMNS, Tally
@@ -151,6 +152,9 @@ class Broker:
         # None in a process that has none.
         self.spool: Spool | None = None
         self.mesh: Mesh | None = None
+        # None in a broker that is one process.
+        run_dir = config.server.run_dir
+        self.siblings = None if run_dir is None else Siblings(self, run_dir)
         self.kv = Kv(config, name=f"{name} kv")
         push_lanes = [Lane(config.postgres, name=f"{name} push") for _ in range(1 + BUSY_LANES)]
         self.claim_lane = Lane(config.postgres, name=f"{name} pop")

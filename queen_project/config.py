@@ -27,6 +27,7 @@ from brokers.config import (
     PathsConfig,
     PostgresConfig,
     ServerConfig,
+    worker_id,
 )
 from queen_project import embedded_paths
 
@@ -35,6 +36,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "for_listener",
+    "for_worker",
     "from_environment",
     "load",
     "warnings",
@@ -88,6 +90,14 @@ def for_listener(config: Config, *, port: int) -> Config:
     named_by_default = server.server_id == _default_server_id(server.port)
     server_id = _default_server_id(port) if named_by_default else server.server_id
     return replace(config, server=replace(server, port=port, server_id=server_id))
+
+
+def for_worker(config: Config, number: int, *, run_dir: Path) -> Config:
+    """What one of several workers goes by: a replica with a name of its own."""
+    server = config.server
+    assert number < server.workers
+    own = worker_id(server.server_id, number)
+    return replace(config, server=replace(server, server_id=own, worker=number, run_dir=run_dir))
 
 
 def _read_part(part: type[T], env: Mapping[str, str], problems: list[str]) -> T:
@@ -171,10 +181,8 @@ def _resolve_server(server: ServerConfig, problems: list[str]) -> ServerConfig:
                 " the port goes into PORT"
             )
     server_id = server.server_id or _default_server_id(server.port)
-    if (
-        len(server_id.encode("utf-8", "replace")) > SERVER_ID_BYTES_MAX
-        or not server_id.isprintable()
-    ):
+    longest = server_id if server.workers == 1 else worker_id(server_id, server.workers - 1)
+    if len(longest.encode("utf-8", "replace")) > SERVER_ID_BYTES_MAX or not server_id.isprintable():
         problems.append(
             f"QUEEN_SERVER_ID must be printable and at most {SERVER_ID_BYTES_MAX} bytes long"
         )

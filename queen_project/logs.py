@@ -1,6 +1,6 @@
 """Logging: one line a record on stderr, in UTC, as text or as JSON.
 
-Imports brokers.config. Used by settings.py.
+Imports brokers.config. Used by settings.py and the broker command.
 """
 
 import json
@@ -27,6 +27,8 @@ class JsonFormatter(TextFormatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if worker := getattr(record, "worker", ""):
+            line["worker"] = worker.strip()
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)
@@ -42,7 +44,8 @@ def settings_for(config: LoggingConfig) -> dict[str, Any]:
         "formatters": {
             "line": {
                 "()": f"{formatter.__module__}.{formatter.__qualname__}",
-                "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
+                "fmt": "%(asctime)s %(levelname)s %(worker)s%(name)s: %(message)s",
+                "defaults": {"worker": ""},
             }
         },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
@@ -59,3 +62,15 @@ def settings_for(config: LoggingConfig) -> dict[str, Any]:
             **{name: {"level": level} for name, level in levels.items()},
         },
     }
+
+
+def name_worker(number: int) -> None:
+    """From now on every line tells which of several workers wrote it."""
+    make = logging.getLogRecordFactory()
+
+    def with_worker(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = make(*args, **kwargs)
+        record.worker = f"worker {number} "
+        return record
+
+    logging.setLogRecordFactory(with_worker)

@@ -4,8 +4,8 @@ Stations of a stop: signal -> stop accepting -> answer parked pops -> let reques
 flight finish (bounded) -> stop the broker -> go. A second signal, a moment later, goes at
 once: a deploy is a crash that we are built for.
 
-Imports serving_uvicorn and serving_daphne (only the one in use), brokers.runtime.
-Used by the broker command.
+Imports serving_uvicorn and serving_daphne (only the one in use), serving_share,
+brokers.runtime. Used by the broker command and workers.py.
 """
 
 import asyncio
@@ -15,10 +15,13 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from brokers.config import Config
 from brokers.services.spool import Directories
+from queen_project.serving_share import Board, Sharer
 
 logger = logging.getLogger(__name__)
 
@@ -35,12 +38,19 @@ class ListenError(Exception):
 
 
 class Front(Protocol):
-    """An HTTP server on our socket, in our loop, with our signal handling."""
+    """An HTTP server in our loop, with our signal handling: on our socket, or on connections
+    that it is given.
+    """
 
     async def open(self) -> None: ...
 
     async def wait_closed(self) -> None:
         """Return when the server has ended by itself, which it should not."""
+
+    def connections(self) -> int: ...
+
+    async def take(self, connection: socket.socket) -> None:
+        """Serve a connection that was accepted elsewhere."""
 
     def stop_accepting(self) -> None: ...
 
@@ -69,6 +79,20 @@ def bind(config: Config) -> socket.socket:
     return listener
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What a worker has in common with the others: the listener's board, the hub of their
+    hints, and their parent.
+
+    `watch_parent` calls what it is given when the parent has ended.
+    """
+
+    board: Board
+    worker: int
+    mesh_socket: Path
+    watch_parent: Callable[[Callable[[], None]], None]
+
+
 def run(
     config: Config,
     listener: socket.socket,
@@ -76,31 +100,40 @@ def run(
     *,
     server: str,
     ready: Callable[[], None],
+    shared: Shared | None = None,
 ) -> None:
     """Serve until a signal; `ready` is called once requests are taken."""
     with asyncio.Runner(loop_factory=_loop_factory(server)) as runner:
-        runner.run(_serve(config, listener, directories, server=server, ready=ready))
+        runner.run(_serve(config, listener, directories, shared, server=server, ready=ready))
 
 
 async def _serve(
     config: Config,
     listener: socket.socket,
     directories: Directories,
+    shared: Shared | None,
     *,
     server: str,
     ready: Callable[[], None],
 ) -> None:
     from brokers import runtime
     from brokers.services import background
+
+    stopping = stop_on_signals()
+    broker = runtime.Broker(config)
+    background.attach(broker, directories, mesh_socket=shared.mesh_socket if shared else None)
+    runtime.set_current(broker)
+    # Only now: it would open a broker of its own, and keep a PostgreSQL running for it.
     from queen_project.asgi import application
 
-    stopping = _stop_on_signals()
-    broker = runtime.Broker(config)
-    background.attach(broker, directories)
-    runtime.set_current(broker)
     await broker.start()
-    front = _front(server, application, listener, config)
+    front = _front(server, application, None if shared else listener, config)
     await front.open()
+    sharer = None
+    if shared is not None:
+        shared.watch_parent(stopping.set)
+        sharer = Sharer(listener, shared.board, shared.worker, front)
+        sharer.open()
     _relax_collector()
     ready()
 
@@ -109,6 +142,9 @@ async def _serve(
     await asyncio.wait([closed, asked], return_when=asyncio.FIRST_COMPLETED)
     logger.info("stopping: no new connections, waiting for the requests in flight")
 
+    if sharer is not None:
+        sharer.close()
+        await sharer.settled()
     front.stop_accepting()
     await _bounded(broker.drain(), "drain", config.server.drain_s + 1)
     await _bounded(front.finish(), "the HTTP server", config.server.drain_s + 5)
@@ -140,7 +176,7 @@ async def _bounded(step: Any, name: str, timeout_s: float) -> None:
         logger.exception("%s failed to stop", name)
 
 
-def _stop_on_signals() -> asyncio.Event:
+def stop_on_signals(at_once: Callable[[], None] = lambda: os._exit(EXIT_FAST)) -> asyncio.Event:
     """Set by the first signal. One that follows within a moment is the same wish, told twice
     (by a terminal and by make, by an orchestrator); a later one means that we take too long.
     """
@@ -150,12 +186,12 @@ def _stop_on_signals() -> asyncio.Event:
 
     def on_signal() -> None:
         nonlocal first_at
-        if not stopping.is_set():
+        if not stopping.is_set() or not first_at:
             first_at = loop.time()
             stopping.set()
         elif loop.time() - first_at > SAME_WISH_S:
             logger.warning("second signal: going at once")
-            os._exit(EXIT_FAST)
+            at_once()
 
     for signum in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signum, on_signal)
@@ -174,7 +210,7 @@ def _loop_factory(server: str) -> Callable[[], asyncio.AbstractEventLoop] | None
     return uvloop.new_event_loop
 
 
-def _front(server: str, application: Any, listener: socket.socket, config: Config) -> Front:
+def _front(server: str, application: Any, listener: socket.socket | None, config: Config) -> Front:
     if server == "daphne":
         from queen_project.serving_daphne import DaphneFront
 

@@ -34,9 +34,14 @@ def reactor_loop() -> asyncio.AbstractEventLoop:
 
 
 class DaphneFront:
-    """What daphne's Server.run() does, without handing the process to the reactor."""
+    """What daphne's Server.run() does, without handing the process to the reactor.
 
-    def __init__(self, application: Any, listener: socket.socket, config: ServerConfig) -> None:
+    Without a listener it serves the connections that it is given.
+    """
+
+    def __init__(
+        self, application: Any, listener: socket.socket | None, config: ServerConfig
+    ) -> None:
         self._listener = listener
         self._config = config
         self._server = daphne_server.Server(
@@ -58,16 +63,27 @@ class DaphneFront:
         server.ws_factory = WebSocketFactory(server, server="")
         globalLogBeginner.beginLoggingTo([_discard], redirectStandardIO=False, discardBuffer=True)
         reactor.callLater(1, server.application_checker)
-        self._port = reactor.adoptStreamPort(
-            self._listener.fileno(), self._listener.family, server.http_factory
-        )
-        self._listener.close()  # the reactor has its own duplicate
+        if self._listener is not None:
+            self._port = reactor.adoptStreamPort(
+                self._listener.fileno(), self._listener.family, server.http_factory
+            )
+            self._listener.close()  # the reactor has its own duplicate
+
+    def connections(self) -> int:
+        return sum("disconnected" not in one for one in self._server.connections.values())
+
+    async def take(self, connection: socket.socket) -> None:
+        with connection:  # here too
+            reactor.adoptStreamConnection(
+                connection.fileno(), connection.family, self._server.http_factory
+            )
 
     async def wait_closed(self) -> None:
         await self._closed.wait()
 
     def stop_accepting(self) -> None:
-        self._port.stopListening()
+        if self._port is not None:
+            self._port.stopListening()
 
     async def finish(self) -> None:
         deadline = time.monotonic() + self._config.drain_s

@@ -83,8 +83,12 @@ class _Server(uvicorn.Server):
 
 
 class UvicornFront:
-    def __init__(self, application: Any, listener: socket.socket, config: ServerConfig) -> None:
-        self._listener = listener
+    """Without a listener it serves the connections that it is given."""
+
+    def __init__(
+        self, application: Any, listener: socket.socket | None, config: ServerConfig
+    ) -> None:
+        self._listeners = [] if listener is None else [listener]
         self._server = _Server(
             uvicorn.Config(
                 application,
@@ -104,7 +108,7 @@ class UvicornFront:
         self._serving: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        self._serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        self._serving = asyncio.create_task(self._server.serve(sockets=self._listeners))
         opened = asyncio.create_task(self._server.opened.wait())
         await asyncio.wait([self._serving, opened], return_when=asyncio.FIRST_COMPLETED)
         opened.cancel()
@@ -114,6 +118,16 @@ class UvicornFront:
     async def wait_closed(self) -> None:
         assert self._serving is not None
         await asyncio.wait([self._serving])
+
+    def connections(self) -> int:
+        return len(self._server.server_state.connections)
+
+    async def take(self, connection: socket.socket) -> None:
+        await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+
+    def _protocol(self) -> JsonProtocol:
+        server = self._server
+        return JsonProtocol(server.config, server.server_state, server.lifespan.state)
 
     def stop_accepting(self) -> None:
         self._server.should_exit = True

@@ -39,6 +39,7 @@ from brokers.services import leases as lease_service
 from brokers.services import pop as pop_service
 from brokers.services import push as push_service
 from brokers.services import transaction as transaction_service
+from brokers.services import workers as worker_service
 
 # The wire's own word for this storage layout; tooling compares it.
 ENGINE = "segments-rust"
@@ -251,9 +252,11 @@ async def readyz(call: Call) -> Reply:
 
 
 async def prometheus(call: Call) -> Reply:
+    """Of all workers: a scrape cannot choose which of them it reaches."""
+    registry = await worker_service.registry(call.broker)
     return Reply(
         200,
-        prometheus_client.generate_latest(),
+        prometheus_client.generate_latest(registry),
         content_type=b"text/plain; version=0.0.4; charset=utf-8",
         headers=((b"cache-control", b"no-cache"),),
     )

@@ -6,6 +6,7 @@ they tell what this broker knows. Texts are the contract's; clients match on som
 Imports errors, payloads, services, wire. Used by hot.py.
 """
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from brokers.services import maintenance as maintenance_service
 from brokers.services import mesh as mesh_service
 from brokers.services import notify as notify_service
 from brokers.services import switches as switch_service
+from brokers.services import workers as worker_service
 
 if TYPE_CHECKING:
     from brokers.api.call import Call
@@ -47,7 +49,7 @@ _notify = msgspec.json.Decoder(NotifyBody)
 
 async def maintenance_get(call: "Call") -> Reply:
     state = await switch_service.state_now(call.broker)
-    spool = maintenance_service.spool_status(call.broker)
+    spool = (await worker_service.spools(call.broker)).total
     return _json(
         maintenanceMode=state.push_maintenance,
         popMaintenanceMode=state.pop_maintenance,
@@ -72,7 +74,7 @@ async def maintenance_get(call: "Call") -> Reply:
 async def maintenance_set(call: "Call") -> Reply:
     enabled = _enabled_of(call)
     written = await switch_service.throw(call.broker, {switch_service.PUSH_MAINTENANCE: enabled})
-    spool = maintenance_service.spool_status(call.broker)
+    spool = (await worker_service.spools(call.broker)).total
     return _json(
         written,
         maintenanceMode=enabled,
@@ -122,14 +124,20 @@ async def inter_instance_stats(call: "Call") -> Reply:
 
 
 async def buffers_status(call: "Call") -> Reply:
-    """The contract's four, and under `spool` what else an operator has to see of it."""
-    answers = await maintenance_service.database_answers(call.broker)
-    spool = maintenance_service.spool_status(call.broker)
+    """The contract's four, and under `spool` what else an operator has to see of it.
+
+    Of several workers it tells the sum, and under `workers` what each has; `worker` is the
+    one that answers.
+    """
+    answers, spools = await asyncio.gather(
+        maintenance_service.database_answers(call.broker), worker_service.spools(call.broker)
+    )
+    spool = spools.total
     return _json(
         pending=spool.pending,
         failed=spool.failed,
         dbHealthy=spool.healthy and answers,
-        worker=0,
+        worker=call.broker.config.server.worker,
         spool={
             "files": spool.files,
             "bytes": spool.total_bytes,
@@ -141,7 +149,20 @@ async def buffers_status(call: "Call") -> Reply:
                 "bytes": spool.failed_bytes,
             },
         },
+        **_of_each(spools),
     )
+
+
+def _of_each(spools: worker_service.Spools) -> dict[str, Any]:
+    if len(spools.by_worker) == 1:
+        return {}
+    rows: list[dict[str, Any]] = []
+    for worker, one in sorted(spools.by_worker.items()):
+        row = {"worker": worker, "answers": one is not None}
+        if one is not None:
+            row |= {"pending": one.pending, "failed": one.failed, "dbHealthy": one.healthy}
+        rows.append(row)
+    return {"workers": rows}
 
 
 async def notify(call: "Call") -> Reply:

@@ -49,7 +49,7 @@ class Target:
         until = time.monotonic() + timeout_s
         while True:
             try:
-                if self.call("GET", "/readyz")[0] == 200:
+                if self._all_workers_ready():
                     return
             except OSError as error:
                 if time.monotonic() > until:
@@ -57,6 +57,13 @@ class Target:
             if time.monotonic() > until:
                 raise BenchError(f"the broker at {self.url} does not become ready")
             time.sleep(0.1)
+
+    def _all_workers_ready(self) -> bool:
+        """Whichever of them is asked: one that has no database yet would buffer its pushes."""
+        if self.call("GET", "/readyz")[0] != 200:
+            return False
+        status, body = self.call("GET", "/api/v1/status/buffers")
+        return status == 200 and json.loads(body)["dbHealthy"] is True
 
     def configure(self, queue: str, **options: Any) -> None:
         status, body = self.call("POST", "/api/v1/configure", {"queue": queue, "options": options})
@@ -88,9 +95,11 @@ class Target:
 
 
 @contextmanager
-def started_broker() -> Iterator[Target]:
+def started_broker(workers: int | None = None) -> Iterator[Target]:
     """`manage.py broker` on a free port of the loopback interface; stopped at the end."""
     command = [sys.executable, "-u", "manage.py", "broker", "--port", "0", "--bind", "127.0.0.1"]
+    if workers is not None:
+        command += ["--workers", str(workers)]
     with tempfile.NamedTemporaryFile(prefix="queen-bench-", suffix=".log") as log:
         process = subprocess.Popen(
             command,

@@ -27,6 +27,8 @@ def attach(
     spool = Spooling(broker, *directories)
     broker.use_spool(spool)
     broker.run_also("spool", spool.run)
+    if broker.siblings is not None:
+        broker.run_also("siblings", broker.siblings.run)
     attach_mesh(broker, mesh_socket)
     if broker.config.sweeper.enabled:
         broker.run_also("sweeper", Sweeper(broker).run)

@@ -25,7 +25,7 @@ from brokers.store import sealing
 from brokers.store.directory import PartitionKey
 from brokers.store.parcels import NO_KEY, Load
 from brokers.store.parcels import Path as Way
-from spool.directory import SpoolDirectory
+from spool.directory import LOCK, SpoolDirectory
 from spool.drain import Drain, DrainConfig
 from spool.errors import SpoolError, SpoolFull, SpoolLocked
 from spool.records import Record
@@ -82,7 +82,7 @@ def open_directories(config: Config, *, shared_id: bool = False) -> Directories:
     if _target_of(own.path) not in (None, target):
         log.warning("%s was filled for another database, and is drained into this one", own.path)
     (own.path / TARGET).write_text(target)
-    return own, [] if config.file_buffer.directory else adopt(config.spool_root, own, target)
+    return own, adopt(config, own, target)
 
 
 def _open_own(config: Config, *, tries: int) -> SpoolDirectory:
@@ -109,10 +109,10 @@ def _target_of(path: Path) -> str | None:
         return None
 
 
-def adopt(root: Path, own: SpoolDirectory, target: str) -> list[SpoolDirectory]:
+def adopt(config: Config, own: SpoolDirectory, target: str) -> list[SpoolDirectory]:
     """Directories beside ours that nobody uses and that hold something for our database."""
     adopted = []
-    for path in sorted(root.iterdir()):
+    for path in left_behind(config):
         if path == own.path or not path.is_dir():
             continue
         try:
@@ -131,6 +131,19 @@ def adopt(root: Path, own: SpoolDirectory, target: str) -> list[SpoolDirectory]:
             log.info("draining %s, left behind by another broker of this host", path)
             adopted.append(directory)
     return adopted
+
+
+def left_behind(config: Config) -> list[Path]:
+    """Where the spool of a broker may lie that went by another id, or had more workers or fewer.
+
+    A directory that was given may hold what is none of ours: there a spool is known by its lock.
+    Those of the other workers are theirs, though one may be on its way up at the moment.
+    """
+    root = config.spool_root
+    found = sorted(root.iterdir())
+    if config.file_buffer.directory:
+        found = [path for path in [root, *found] if (path / LOCK).exists()]
+    return [path for path in found if path not in config.worker_spool_directories]
 
 
 def accepted_us(message_id: str) -> int:

@@ -42,6 +42,25 @@ def bench(broker: harness.BrokerProcess, *arguments: str) -> "subprocess.Popen[s
     )
 
 
+def test_a_bench_starts_a_broker_of_several_workers_and_loads_them_all(
+    database: harness.Database, tmp_path: Path
+):
+    file = tmp_path / "bench.json"
+    only = ("--only", "push_b1_8", "--seconds", "0.4", "--no-direct", "--json", str(file))
+    done = subprocess.run(
+        [sys.executable, "manage.py", "bench", "--workers", "2", *only],
+        cwd=harness.PROJECT_DIR,
+        env=os.environ | database.environment | {"DB_POOL_SIZE": "8"},
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    [row] = json.loads(file.read_text())["rows"]
+    assert row["rate"] > 0 and row["broker_us"] > 0 and not row["errors"]
+
+
 def queues_of_bench(broker: harness.BrokerProcess) -> list[str]:
     text = httpx.get(f"{broker.url}/api/v1/resources/queues").text
     return re.findall(r"bench-[0-9a-f]{8}-[\w-]+", text)

@@ -353,3 +353,28 @@ def test_the_secret_of_the_mesh_is_never_printed_and_a_short_one_is_told_of():
 def test_a_peer_is_not_dead_before_a_second_heartbeat_is_due():
     env = {"QUEEN_SYNC_HEARTBEAT_MS": "3000", "QUEEN_SYNC_DEAD_THRESHOLD_MS": "3000"}
     assert load(OWN | env).mesh.dead_threshold_ms == 6000
+
+
+def test_a_worker_is_a_replica_with_an_id_and_a_spool_of_its_own(tmp_path: Path):
+    one = load(
+        {**OWN, "QUEEN_DATA_DIR": str(tmp_path), "QUEEN_SERVER_ID": "a", "QUEEN_WORKERS": "2"}
+    )
+    workers = [environment.for_worker(one, number, run_dir=tmp_path) for number in range(2)]
+    assert [worker.server.server_id for worker in workers] == ["a/0", "a/1"]
+    directories = [worker.spool_directory for worker in workers]
+    assert directories == [tmp_path / "spool" / "a%2F0", tmp_path / "spool" / "a%2F1"]
+    assert all(worker.worker_spool_directories == set(directories) for worker in workers)
+
+
+def test_workers_share_a_spool_directory_that_was_given(tmp_path: Path):
+    given = {**OWN, "FILE_BUFFER_DIR": str(tmp_path), "QUEEN_SERVER_ID": "a", "QUEEN_WORKERS": "2"}
+    worker = environment.for_worker(load(given), 1, run_dir=tmp_path)
+    assert worker.spool_directory == tmp_path / "a%2F1"
+    alone = load({**given, "QUEEN_WORKERS": "1"})
+    assert alone.spool_directory == tmp_path and not alone.worker_spool_directories
+
+
+def test_the_ids_of_all_workers_must_fit():
+    assert load({**OWN, "QUEEN_SERVER_ID": "i" * 255}).server.server_id
+    [told] = problems(**OWN, QUEEN_SERVER_ID="i" * 254, QUEEN_WORKERS="2")
+    assert "QUEEN_SERVER_ID" in told

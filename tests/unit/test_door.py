@@ -35,7 +35,7 @@ def broker_with(*, tenancy: bool = False, body_bytes_max: int = 1000) -> Any:
     config = Config(
         server=ServerConfig(body_bytes_max=body_bytes_max), tenancy=TenancyConfig(header=tenancy)
     )
-    return SimpleNamespace(config=config, ready=True, store=Store())
+    return SimpleNamespace(config=config, ready=True, store=Store(), siblings=None)
 
 
 class Django:

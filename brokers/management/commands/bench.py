@@ -33,6 +33,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--url", help="a running broker; without it one is started")
         parser.add_argument("--pid", type=int, help="the process of --url, for its CPU time")
+        parser.add_argument("--workers", type=int, help="of the broker that is started")
         parser.add_argument("--only", default="", help=f"of {','.join(SCENARIOS)}; or a prefix")
         parser.add_argument("--seconds", type=float, help=f"measured per run, {SECONDS:.0f}")
         parser.add_argument("--quick", action="store_true", help="under a minute in all")
@@ -41,6 +42,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         signal.signal(signal.SIGTERM, stop)
+        if options["url"] and options["workers"] is not None:
+            raise CommandError("--workers is for a broker that is started here, not for --url")
         try:
             scenarios = chosen(
                 [one for one in options["only"].split(",") if one], quick=options["quick"]
@@ -60,7 +63,7 @@ class Command(BaseCommand):
                 target.wait_ready(timeout_s=10)
             else:
                 self.say("starting a broker")
-                target = stack.enter_context(started_broker())
+                target = stack.enter_context(started_broker(options["workers"]))
             bench = Instrument(
                 target,
                 Database(config.postgres),

@@ -1,11 +1,14 @@
-"""manage.py broker: one broker, in one process and one event loop.
+"""manage.py broker: one broker, in one process or in several workers.
 
-Only arguments and printing live here; the work is queen_project/serving.py and
+Only arguments and printing live here; the work is queen_project/serving.py, workers.py and
 brokers/runtime.py. A command is an entry point, so it may import queen_project.
 """
 
+import argparse
 import signal
+import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -14,9 +17,11 @@ from brokers.config import Config
 from brokers.services.spool import open_directories
 from brokers.store.capacity import read_capacity
 from queen_project import config as environment
-from queen_project import embedded, serving
+from queen_project import embedded, logs, serving, workers
 from queen_project.embedded_supervisor import Supervisor
-from spool.errors import SpoolUnusable
+from queen_project.serving_share import Board
+from queen_project.worker_line import EXIT_UNUSABLE, Inherited, ParentLine, mesh_socket
+from spool.errors import SpoolLocked, SpoolUnusable
 
 
 class Command(BaseCommand):
@@ -26,33 +31,67 @@ class Command(BaseCommand):
         parser.add_argument("--server", choices=serving.SERVERS, default="uvicorn")
         parser.add_argument("--port", help="instead of PORT; 0 takes a free one")
         parser.add_argument("--bind", help="instead of QUEEN_BIND_ADDR")
+        parser.add_argument("--workers", help="instead of QUEEN_WORKERS: processes that serve")
+        parser.add_argument(
+            "--as-worker", type=Inherited.read, help=argparse.SUPPRESS
+        )  # how a parent starts them
 
-    def handle(
-        self, *args: Any, server: str, port: str | None, bind: str | None, **options: Any
-    ) -> None:
+    def handle(self, *args: Any, server: str, **options: Any) -> None:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the loop has its own
-        overrides = {"PORT": port, "QUEEN_BIND_ADDR": bind}
-        config = environment.from_environment({k: v for k, v in overrides.items() if v is not None})
+        names = {"port": "PORT", "bind": "QUEEN_BIND_ADDR", "workers": "QUEEN_WORKERS"}
+        overrides = {env: options[name] for name, env in names.items() if options[name] is not None}
+        config = environment.from_environment(overrides)
+        if options["as_worker"] is not None:
+            self.work(config, server, options["as_worker"])
+            return
         try:
             listener = serving.bind(config)
             config = environment.for_listener(config, port=listener.getsockname()[1])
             self.print_config(config, server)
-            directories = open_directories(config)
+            serve = self.server_of(config, listener, server)
             supervisor = self.start_postgres(config)
         except (serving.ListenError, SpoolUnusable, embedded.EmbeddedPostgresError) as error:
             raise CommandError(f"FATAL: {error}") from error
         self.check_capacity(config)
         try:
-            serving.run(
-                config,
-                listener,
-                directories,
-                server=server,
-                ready=lambda: self.announce(config),
-            )
+            serve(lambda: self.announce(config))
+        except workers.WorkersFailed as error:
+            raise CommandError(f"FATAL: {error}") from error
         finally:
             if supervisor:
                 supervisor.stop()
+
+    def server_of(
+        self, config: Config, listener: socket.socket, server: str
+    ) -> Callable[[Callable[[], None]], None]:
+        """What serves; of one process, with its spool open already."""
+        if config.server.workers > 1:
+            return lambda ready: workers.run(config, listener, server=server, ready=ready)
+        directories = open_directories(config)
+        return lambda ready: serving.run(config, listener, directories, server=server, ready=ready)
+
+    def work(self, config: Config, server: str, inherited: Inherited) -> None:
+        """One of several workers, started by the parent."""
+        logs.name_worker(inherited.worker)
+        config = environment.for_worker(config, inherited.worker, run_dir=inherited.run_dir)
+        try:
+            directories = open_directories(config)
+        except SpoolUnusable as error:
+            # A lock may be let go of: by a worker of an earlier parent that still stops.
+            again = isinstance(error, SpoolLocked)
+            code = 1 if again else EXIT_UNUSABLE
+            raise CommandError(f"FATAL: {error}", returncode=code) from error
+        parent = ParentLine(inherited.parent)
+        shared = serving.Shared(
+            board=Board(inherited.board, config.server.workers),
+            worker=inherited.worker,
+            mesh_socket=mesh_socket(inherited.run_dir),
+            watch_parent=parent.watch,
+        )
+        listener = socket.socket(fileno=inherited.listener)
+        serving.run(
+            config, listener, directories, server=server, ready=parent.say_serving, shared=shared
+        )
 
     def print_config(self, config: Config, server: str) -> None:
         for part, values in config.describe().items():
@@ -78,6 +117,7 @@ class Command(BaseCommand):
             parameters,
             pool_size=config.postgres.pool_size,
             kv_pool_size=config.kv.pool_size,
+            workers=config.server.workers,
         )
         if capacity is None:
             self.stderr.write("WARNING: PostgreSQL is away; ready once it comes")
