@@ -36,6 +36,7 @@ from brokers.flow.registry import Registry
 from brokers.flow.sleep import Alarm
 from brokers.flow.switches import POP_MAINTENANCE, PUSH_MAINTENANCE, Switches
 from brokers.flow.tally import COLUMNS, Tally
+from brokers.leader_metrics import LeaderMetrics
 from brokers.message_ids import Minter
 from brokers.store import calls, chore_calls, install
 from brokers.store.combine import BUSY_LANES, Aside, PushCombiner
@@ -149,6 +150,7 @@ class Broker:
         self._look = asyncio.Event()
         self.timer_alarm = Alarm()
         self.timer_metrics = TimerMetrics()
+        self.leader_metrics = LeaderMetrics()
         self.lookups: SingleFlight[Any, Any] = SingleFlight()
         self.claims = Claims(self)
         self.acks = Acks(self)

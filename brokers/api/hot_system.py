@@ -17,6 +17,7 @@ from brokers.api.wire import NAME_BYTES_MAX, Reply, check_identifier, json_text
 from brokers.errors import RequestError
 from brokers.services import maintenance as maintenance_service
 from brokers.services import notify as notify_service
+from brokers.services import statistics as statistics_service
 from brokers.services import switches as switch_service
 
 if TYPE_CHECKING:
@@ -128,6 +129,26 @@ async def buffers_status(call: "Call") -> Reply:
     )
 
 
+async def stats_refresh(call: "Call") -> Reply:
+    """Everything is counted anew, so the contract's other words have zeros or the same number."""
+    counted = await statistics_service.refresh(call.broker)
+    return _json(
+        engine="segments",
+        segPartitions=counted.partitions,
+        queue={"queuesUpdated": counted.queues},
+        partition={
+            "dirtyPartitionsScanned": counted.partitions,
+            "partitionsUpdated": counted.partitions,
+            "partitionsSkippedByWatermark": 0,
+            "newPartitions": 0,
+        },
+        namespace={"namespacesUpdated": 0},
+        task={"tasksUpdated": 0},
+        system={"systemUpdated": 0},
+        cleanup={"orphanedDeleted": 0},
+    )
+
+
 async def notify(call: "Call") -> Reply:
     said = payloads.decode(json_text(call.body), _notify.decode, NotifyBody)
     if not said.queue:
@@ -160,6 +181,7 @@ HANDLERS = {
         pop_maintenance_set,
         shared_state,
         buffers_status,
+        stats_refresh,
         notify,
     )
 }

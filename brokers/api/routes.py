@@ -135,6 +135,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", _POP_MAINTENANCE, ADMIN, HOT, "pop_maintenance_set", False),
     Route("GET", f"{_SYSTEM}/shared-state", ADMIN, HOT, "shared_state", False, head=True),
     Route("GET", "/api/v1/status/buffers", READ, HOT, "buffers_status", False, head=True),
+    Route("POST", "/api/v1/stats/refresh", ADMIN, HOT, "stats_refresh", False),
     Route("POST", "/internal/api/notify", ADMIN, HOT, "notify"),
     Route("POST", _TIMERS, WRITE, HOT, "timers_apply"),
     Route("GET", f"{_TIMERS}/:queue", READ, HOT, "timers_read", head=True),

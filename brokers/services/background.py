@@ -1,10 +1,11 @@
 """What runs in every broker beside its requests, from its start to its stop.
 
-Imports services/sweeper and spool. Used by queen_project (serving.py, asgi.py).
+Imports services/sweeper, leaders and spool. Used by queen_project (serving.py, asgi.py).
 """
 
 from typing import TYPE_CHECKING
 
+from brokers.services.leaders import Leaders
 from brokers.services.spool import Directories, Spooling, open_directories
 from brokers.services.sweeper import Sweeper
 
@@ -23,3 +24,4 @@ def attach(broker: "Broker", directories: Directories | None = None) -> None:
     broker.run_also("spool", spool.run)
     if broker.config.sweeper.enabled:
         broker.run_also("sweeper", Sweeper(broker).run)
+    broker.run_also("leader tasks", Leaders(broker).run)

@@ -2,7 +2,8 @@
 --
 -- Called by  brokers/store/management_calls.py, queue_delete()
 -- Reads      queen_queue, queen_group, queen_partition
--- Writes     queen_queue, queen_group, queen_partition, queen_wake, queen_reclaim, queen_timer
+-- Writes     queen_queue, queen_group, queen_partition, queen_wake, queen_reclaim, queen_timer,
+--            queen_queue_statistics
 -- Locks      the queue's timers by key, the queue row, its group rows by id, its partition rows in ascending id, and
 --            its queen_wake rows last. A writer that has a partition is waited for; whoever
 --            comes after us finds the partition gone.
@@ -14,7 +15,7 @@
 -- Ids are never used again: an old partitionId cannot move the cursor of a queue that is
 -- created anew. An ack that holds its cursor now may still write a dead letter for the dead
 -- partition, which is why the reclaim takes the cursors first.
--- Transaction rows leave with their time slots. Counters are history and stay. Timers belong
+-- Transaction rows leave with their time slots. Counters and what retention deleted are history and stay. Timers belong
 -- to a queue by its name, so those of a queue that was never born go too; one that is
 -- scheduled meanwhile belongs to the next queue of that name.
 
@@ -56,6 +57,7 @@ BEGIN
     DELETE FROM queen_partition WHERE queue_id = v_queue_id;
     DELETE FROM queen_group WHERE queue_id = v_queue_id;
     DELETE FROM queen_queue WHERE id = v_queue_id;
+    DELETE FROM queen_queue_statistics WHERE queue_id = v_queue_id;
     PERFORM 1
        FROM queen_wake
       WHERE queue_id = v_queue_id
