@@ -1,6 +1,6 @@
 -- queen_partition_figures_v1: how much lies in each partition of a queue, and how much waits.
 --
--- Called by  queen_queue_describe_v1, queen_queue_depth_v1
+-- Called by  queen_queue_figures_v1, queen_queue_describe_v1, queen_queue_depth_v1
 -- Reads      queen_partition, queen_group, queen_cursor
 -- Locks      nothing
 -- Cost       one cursor probe a partition and group.
