@@ -71,9 +71,9 @@ class Leaders:
         async with asyncio.TaskGroup() as group:
             for task in tasks(self._broker):
                 self._metrics.knows(task.name)
-                group.create_task(self._follow(task), name=f"leader {task.name}")
+                group.create_task(self.follow(task), name=f"leader {task.name}")
 
-    async def _follow(self, task: Task) -> None:
+    async def follow(self, task: Task) -> None:
         while True:
             if not self._broker.ready:
                 await asyncio.sleep(NOT_READY_S)

@@ -20,9 +20,11 @@ def lead(db: psycopg.Connection[Any], task: str = "retention") -> int:
     db.execute(
         "UPDATE queen_lease SET held_until = NULL, next_due_at = now() WHERE task = %s", [task]
     )
-    taken = call(db, calls.lease_take, task, "test", lease_ms=FOREVER_MS, interval_ms=1000)
-    assert taken.token is not None
-    return taken.token
+    row = db.execute(
+        "SELECT token FROM queen_lease_take_v1(%s, 'test', %s, 1000)", [task, FOREVER_MS]
+    ).fetchone()
+    assert row is not None and row[0] is not None
+    return int(row[0])
 
 
 def configure(lane: Lane, **columns: Any) -> None:
