@@ -65,7 +65,7 @@ def test_every_route_has_a_level_and_only_health_is_public():
         "POST /internal/api/notify",
     }
     cell_wide = {r.name for r in ROUTES if r.template.startswith("/api/") and not r.tenant}
-    assert cell_wide == system | {"GET /api/v1/status/buffers"}
+    assert cell_wide == system | {"POST /api/v1/stats/refresh", "GET /api/v1/status/buffers"}
 
 
 def test_handler_names_are_unique():
