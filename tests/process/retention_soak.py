@@ -4,12 +4,13 @@
 
 starts a durable PostgreSQL and a broker of its own and finds the rate that the producers reach
 unthrottled. At half that rate it first pushes for a minute into a queue without any rule, then
-for so many minutes into one with `retentionSeconds` 10 and `dedupWindowSeconds` 60. Every ten
+for so many minutes into one with `retentionSeconds` 10 and `dedupWindowSeconds` 60, then for a
+minute without a rule again: where others use the machine too, their part is seen. Every ten
 seconds it writes down how large the tables are and how many messages are retained.
 
 The verdict is PASS when no push failed, the retained messages never exceed what the window and a
 few cycles of retention explain, the segments have stopped growing in the second half, and the p99
-of a push is at most twice that of the run without rules. The transaction index is shown by itself:
+of a push is at most twice that of the slower run without rules. The transaction index is shown by itself:
 its slots are whole hours, so it grows for two of them whatever retention does.
 """
 
@@ -38,6 +39,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 WINDOW_S = 10
 RETENTION_MS = 2000
 SAMPLE_S = 10.0
+PLAIN_S = 60.0
 LIMIT = 2.0
 SETTINGS = {"QUEEN_TXN_FLOOR_S": "60", "RETENTION_INTERVAL": str(RETENTION_MS)}
 forking = multiprocessing.get_context("fork")
@@ -200,8 +202,8 @@ def soak(stack: Stack, arguments: argparse.Namespace) -> list[str]:
     print(f"unthrottled: {top.rate:.0f} messages/s, p99 {top.p99_ms:.1f} ms; half is {half:.0f}/s")
 
     stack.configure("plain", dedupWindowSeconds=60)
-    plain = run(Load(queue="plain", seconds=60, rate=half, **shape))
-    print(f"without rules: {plain}")
+    before = run(Load(queue="plain", seconds=PLAIN_S, rate=half, **shape))
+    print(f"without rules: {before}", flush=True)
 
     stack.configure("kept", retentionEnabled=True, retentionSeconds=WINDOW_S, dedupWindowSeconds=60)
     samples: list[tuple[int, int, int, int]] = []
@@ -217,14 +219,19 @@ def soak(stack: Stack, arguments: argparse.Namespace) -> list[str]:
         )
 
     kept = run(Load(queue="kept", seconds=arguments.minutes * 60, rate=half, **shape), watch)
-    print(f"with retention: {kept}")
-    return judge(plain, kept, samples)
+    print(f"with retention: {kept}", flush=True)
+    after = run(Load(queue="plain", seconds=PLAIN_S, rate=half, **shape))
+    print(f"without rules: {after}")
+    return judge([before, after], kept, samples)
 
 
-def judge(plain: Outcome, kept: Outcome, samples: list[tuple[int, int, int, int]]) -> list[str]:
+def judge(
+    plain: list[Outcome], kept: Outcome, samples: list[tuple[int, int, int, int]]
+) -> list[str]:
     problems = []
-    if plain.failed or kept.failed:
-        problems.append(f"{plain.failed + kept.failed} messages were not stored")
+    failed = kept.failed + sum(one.failed for one in plain)
+    if failed:
+        problems.append(f"{failed} messages were not stored")
     explained = kept.rate * (WINDOW_S + 5 * RETENTION_MS / 1000)
     most = max(retained for *_, retained in samples)
     if most > explained:
@@ -232,8 +239,9 @@ def judge(plain: Outcome, kept: Outcome, samples: list[tuple[int, int, int, int]
     half, last = (samples[at][0] for at in (len(samples) // 2, -1))
     if last > half * 1.1:
         problems.append(f"segments grew from {half >> 20} to {last >> 20} MiB in the second half")
-    if kept.p99_ms > LIMIT * plain.p99_ms:
-        problems.append(f"p99 {kept.p99_ms:.1f} ms, and {plain.p99_ms:.1f} without retention")
+    usual_ms = max(one.p99_ms for one in plain)
+    if kept.p99_ms > LIMIT * usual_ms:
+        problems.append(f"p99 {kept.p99_ms:.1f} ms, and {usual_ms:.1f} without retention")
     return problems
 
 
