@@ -10,8 +10,8 @@ seconds it writes down how large the tables are and how many messages are retain
 
 The verdict is PASS when no push failed, the retained messages never exceed what the window and a
 few cycles of retention explain, the segments have stopped growing in the second half, and the p99
-of a push is at most twice that of the slower run without rules. The transaction index is shown by itself:
-its slots are whole hours, so it grows for two of them whatever retention does.
+of a push is at most twice that of the slower run without rules. The transaction index is shown
+by itself: its slots are whole hours, so it grows for two of them whatever retention does.
 """
 
 import argparse
