@@ -342,9 +342,30 @@ class JobsConfig:
         "QUEEN_CACHE_REFRESH_INTERVAL_MS", default=60_000, floor=1, high=INT_MAX
     )
     metrics_flush_ms: int = setting("METRICS_FLUSH_MS", default=60_000, floor=1000, high=INT_MAX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadersConfig:
+    """Tasks that one broker at a time does for all: retention and the figures of queues.
+
+    A leader that dies keeps its task from the others for at most lease_ms. A step of
+    retention deletes at most retention_batch_size segments of one partition.
+    """
+
+    lease_ms: int = setting("QUEEN_LEADER_LEASE_MS", default=30_000, floor=100, high=INT_MAX)
     retention_interval_ms: int = setting("RETENTION_INTERVAL", default=5000, floor=1, high=INT_MAX)
     retention_batch_size: int = setting(
         "RETENTION_BATCH_SIZE", default=1000, floor=1, high=1_000_000
+    )
+    retention_parallelism: int = setting("RETENTION_PARALLELISM", default=1, floor=1, high=16)
+    cleanup_enabled: bool = setting("QUEEN_PARTITION_CLEANUP_ENABLED", default=True)
+    cleanup_days: int = setting("PARTITION_CLEANUP_DAYS", default=30, floor=0, high=36_500)
+    metrics_days: int = setting("METRICS_RETENTION_DAYS", default=90, floor=1, high=36_500)
+    statistics_interval_ms: int = setting(
+        "STATS_INTERVAL_MS", default=10_000, floor=1, high=INT_MAX
+    )
+    retained_bytes_interval_ms: int = setting(
+        "RETAINED_BYTES_INTERVAL_MS", default=600_000, floor=1, high=INT_MAX
     )
 
 
@@ -411,6 +432,7 @@ class Config:
     timers: TimersConfig = TimersConfig()
     sweeper: SweeperConfig = SweeperConfig()
     jobs: JobsConfig = JobsConfig()
+    leaders: LeadersConfig = LeadersConfig()
     auth: AuthConfig = AuthConfig()
     encryption: EncryptionConfig = EncryptionConfig()
     tenancy: TenancyConfig = TenancyConfig()

@@ -124,6 +124,7 @@ class BrokerCollector(Collector):
         yield gauge("queen_db_pool_active", "Connections in use", stats["size"] - stats["idle"])
         yield from kv_metrics.families(broker.kv.counters, broker.kv.pool.stats())
         yield from broker.timer_metrics.collect()
+        yield from broker.leader_metrics.collect()
         spool = None if broker.spool is None else broker.spool.status()
         yield from spool_metrics.families(spool, ready=broker.ready)
         yield from spool_metrics.modes(

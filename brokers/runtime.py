@@ -38,6 +38,7 @@ from brokers.flow.siblings import Siblings
 from brokers.flow.sleep import Alarm
 from brokers.flow.switches import POP_MAINTENANCE, PUSH_MAINTENANCE, Switches
 from brokers.flow.tally import COLUMNS, Tally
+from brokers.leader_metrics import LeaderMetrics
 from brokers.message_ids import Minter
 from brokers.store import calls, chore_calls, install
 from brokers.store.combine import BUSY_LANES, Aside, PushCombiner
@@ -174,6 +175,7 @@ class Broker:
         self._look = asyncio.Event()
         self.timer_alarm = Alarm()
         self.timer_metrics = TimerMetrics()
+        self.leader_metrics = LeaderMetrics()
         self.lookups: SingleFlight[Any, Any] = SingleFlight()
         self.claims = Claims(self)
         self.acks = Acks(self)

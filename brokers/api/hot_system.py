@@ -19,6 +19,7 @@ from brokers.errors import RequestError
 from brokers.services import maintenance as maintenance_service
 from brokers.services import mesh as mesh_service
 from brokers.services import notify as notify_service
+from brokers.services import statistics as statistics_service
 from brokers.services import switches as switch_service
 from brokers.services import workers as worker_service
 
@@ -165,6 +166,26 @@ def _of_each(spools: worker_service.Spools) -> dict[str, Any]:
     return {"workers": rows}
 
 
+async def stats_refresh(call: "Call") -> Reply:
+    """Everything is counted anew, so the contract's other words have zeros or the same number."""
+    counted = await statistics_service.refresh(call.broker)
+    return _json(
+        engine="segments",
+        segPartitions=counted.partitions,
+        queue={"queuesUpdated": counted.queues},
+        partition={
+            "dirtyPartitionsScanned": counted.partitions,
+            "partitionsUpdated": counted.partitions,
+            "partitionsSkippedByWatermark": 0,
+            "newPartitions": 0,
+        },
+        namespace={"namespacesUpdated": 0},
+        task={"tasksUpdated": 0},
+        system={"systemUpdated": 0},
+        cleanup={"orphanedDeleted": 0},
+    )
+
+
 async def notify(call: "Call") -> Reply:
     said = payloads.decode(json_text(call.body), _notify.decode, NotifyBody)
     if not said.queue:
@@ -199,6 +220,7 @@ HANDLERS = {
         shared_state_stats,
         inter_instance_stats,
         buffers_status,
+        stats_refresh,
         notify,
     )
 }

@@ -136,6 +136,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", _POP_MAINTENANCE, ADMIN, HOT, "pop_maintenance_set", False),
     Route("GET", f"{_SYSTEM}/shared-state", ADMIN, HOT, "shared_state", False, head=True),
     Route("GET", "/api/v1/status/buffers", READ, HOT, "buffers_status", False, head=True),
+    Route("POST", "/api/v1/stats/refresh", ADMIN, HOT, "stats_refresh", False),
     Route("POST", f"{_INTERNAL}/notify", ADMIN, HOT, "notify"),
     Route(
         "GET", f"{_INTERNAL}/shared-state/stats", ADMIN, HOT, "shared_state_stats", False, head=True

@@ -8,7 +8,16 @@ Imports nothing of ours.
 from brokers.models.consumers import Cursor, DeadLetter, Group, Wake
 from brokers.models.kv import KeyValue
 from brokers.models.log import Partition, Queue, Segment, Transaction
-from brokers.models.system import Lease, QueueCounter, Reclaim, SpoolFile, System, TransactionSlot
+from brokers.models.system import (
+    Lease,
+    QueueCounter,
+    QueueStatistics,
+    Reclaim,
+    RetentionHistory,
+    SpoolFile,
+    System,
+    TransactionSlot,
+)
 from brokers.models.timers import Timer, TimerReclaim
 
 __all__ = [
@@ -20,7 +29,9 @@ __all__ = [
     "Partition",
     "Queue",
     "QueueCounter",
+    "QueueStatistics",
     "Reclaim",
+    "RetentionHistory",
     "Segment",
     "SpoolFile",
     "System",

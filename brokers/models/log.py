@@ -9,7 +9,7 @@ Imports nothing of ours. Used by models/__init__.py.
 import uuid
 
 from django.db import models
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
 
 DEFAULT_TENANT = uuid.UUID("00000000-0000-0000-0000-000000000001")
 
@@ -72,7 +72,12 @@ class Queue(models.Model):
 
 
 class Partition(models.Model):
-    """An ordered lane; its row lock is the serialiser of all writes to it."""
+    """An ordered lane; its row lock is the serialiser of all writes to it.
+
+    `oldest_live_at` is when its oldest retained message was stored, null when there is none.
+    `retention_look_at` is set while that message is old enough for completedRetentionSeconds
+    and some group has yet to consume it: retention looks again then, and not at every turn.
+    """
 
     id = models.BigAutoField(primary_key=True)
     uid = models.UUIDField(unique=True, db_default=RandomUUID())
@@ -87,13 +92,33 @@ class Partition(models.Model):
     last_id = models.UUIDField(null=True)
     last_write_at = models.DateTimeField(null=True)
     oldest_live_at = models.DateTimeField(null=True)
+    retention_look_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "queen_partition"
         constraints = [
             models.UniqueConstraint(fields=["queue", "name"], name="queen_partition_queue_name")
         ]
-        indexes = [models.Index(fields=["queue", "last_write_at"], name="queen_partition_written")]
+        # A push into a partition that is not empty changes nothing that the last three hold.
+        indexes = [
+            models.Index(fields=["queue", "last_write_at"], name="queen_partition_written"),
+            models.Index(
+                fields=["queue", "oldest_live_at"],
+                name="queen_partition_oldest",
+                condition=models.Q(retention_look_at__isnull=True, oldest_live_at__isnull=False),
+            ),
+            models.Index(
+                fields=["queue", "retention_look_at"],
+                name="queen_partition_look",
+                condition=models.Q(retention_look_at__isnull=False),
+            ),
+            models.Index(
+                Coalesce("last_write_at", "created_at"),
+                "id",
+                name="queen_partition_empty",
+                condition=models.Q(oldest_live_at__isnull=True),
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name

@@ -21,7 +21,10 @@ class System(models.Model):
 
 
 class Lease(models.Model):
-    """The schedule of one leader task, and who holds it."""
+    """The schedule of one leader task, and who holds it.
+
+    The fencing token rises with every holder: a step under an older one does nothing.
+    """
 
     task = models.TextField(primary_key=True)
     enabled = models.BooleanField(db_default=True)
@@ -87,6 +90,56 @@ class QueueCounter(models.Model):
 
     class Meta:
         db_table = "queen_queue_counter"
+
+
+class QueueStatistics(models.Model):
+    """The figures of a queue as the statistics task last found them.
+
+    `next_at` keeps a queue that is long in counting from being counted at every turn. The
+    last three belong to the retained-bytes task, which comes much less often.
+    """
+
+    queue = models.OneToOneField(
+        Queue, on_delete=models.DO_NOTHING, db_constraint=False, primary_key=True
+    )
+    computed_at = models.DateTimeField()
+    next_at = models.DateTimeField()
+    partitions = models.BigIntegerField()
+    total = models.BigIntegerField()
+    pending = models.BigIntegerField()
+    processing = models.BigIntegerField()
+    completed = models.BigIntegerField()
+    dead_letters = models.BigIntegerField()
+    segments = models.BigIntegerField(null=True)
+    bytes = models.BigIntegerField(null=True)
+    bytes_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "queen_queue_statistics"
+
+
+class RetentionHistory(models.Model):
+    """What retention deleted from one queue in one minute, by the rule that asked for it.
+
+    It outlives its queue, so it says itself whose it was.
+    """
+
+    pk = models.CompositePrimaryKey("bucket", "queue_id")
+    bucket = models.DateTimeField()
+    queue = models.ForeignKey(
+        Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    tenant_id = models.UUIDField()
+    retention_messages = models.BigIntegerField(db_default=0)
+    completed_messages = models.BigIntegerField(db_default=0)
+    eviction_messages = models.BigIntegerField(db_default=0)
+    events = models.BigIntegerField(db_default=0)
+    segments = models.BigIntegerField(db_default=0)
+    bytes = models.BigIntegerField(db_default=0)
+    partitions_deleted = models.BigIntegerField(db_default=0)
+
+    class Meta:
+        db_table = "queen_retention_history"
 
 
 class Reclaim(models.Model):

@@ -1,11 +1,12 @@
 """What runs in every broker beside its requests, from its start to its stop.
 
-Imports services/sweeper, spool and mesh. Used by queen_project (serving.py, asgi.py).
+Imports services/sweeper, leaders, spool and mesh. Used by queen_project (serving.py, asgi.py).
 """
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from brokers.services.leaders import Leaders
 from brokers.services.mesh import attach as attach_mesh
 from brokers.services.spool import Directories, Spooling, open_directories
 from brokers.services.sweeper import Sweeper
@@ -32,3 +33,4 @@ def attach(
     attach_mesh(broker, mesh_socket)
     if broker.config.sweeper.enabled:
         broker.run_also("sweeper", Sweeper(broker).run)
+    broker.run_also("leader tasks", Leaders(broker).run)

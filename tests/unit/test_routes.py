@@ -59,6 +59,7 @@ def test_every_route_has_a_level_and_only_health_is_public():
     admin = {route.name for route in ROUTES if route.level is Level.ADMIN}
     system = {name for name in admin if " /api/v1/system/" in name}
     assert admin - system == {
+        "POST /api/v1/stats/refresh",
         "DELETE /api/v1/resources/queues/:queue",
         "DELETE /api/v1/dlq",
         "POST /internal/api/notify",
@@ -66,7 +67,7 @@ def test_every_route_has_a_level_and_only_health_is_public():
         "GET /internal/api/inter-instance/stats",
     }
     cell_wide = {r.name for r in ROUTES if r.template.startswith("/api/") and not r.tenant}
-    assert cell_wide == system | {"GET /api/v1/status/buffers"}
+    assert cell_wide == system | {"POST /api/v1/stats/refresh", "GET /api/v1/status/buffers"}
 
 
 def test_handler_names_are_unique():

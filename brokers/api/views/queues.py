@@ -32,8 +32,8 @@ class ConfigureView(ManagementView):
 
 
 class QueueListView(ManagementView):
-    """Every queue of the tenant. `stats`, filters and pages are accepted and change nothing:
-    the figures are live, but for those of segments, which are estimates in large queues."""
+    """Every queue of the tenant, as last counted. `stats`, filters and pages are accepted and
+    change nothing."""
 
     def get(self, request: Request) -> Response:
         rows = self.run(queues.summaries(self.broker, self.tenant))

@@ -1,6 +1,6 @@
 -- queen_partition_figures_v1: how much lies in each partition of a queue, and how much waits.
 --
--- Called by  queen_queue_list_v1, queen_queue_describe_v1, queen_queue_depth_v1
+-- Called by  queen_queue_figures_v1, queen_queue_describe_v1, queen_queue_depth_v1
 -- Reads      queen_partition, queen_group, queen_cursor
 -- Locks      nothing
 -- Cost       one cursor probe a partition and group.
@@ -8,7 +8,8 @@
 --              total       messages retained
 --              pending     those beyond the cursor of p_group; without one, beyond the
 --                          slowest registered group, and all of them where there is no group
---              processing  the longest span under a live lease, at most pending
+--              processing  the longest span under a live lease, at most pending; a lease on
+--                          what retention has taken since spans nothing
 --
 -- A registered group without a cursor has consumed nothing. The body has no SET clauses so
 -- that it becomes a part of its caller's statement.
@@ -24,7 +25,7 @@ STABLE
 AS $$
     SELECT lane.id, lane.uid, lane.name, lane.created_at, lane.oldest_live_at,
            lane.last_created_at, lane.last_offset - lane.log_start + 1,
-           reach.pending, least(reach.leased, reach.pending)
+           reach.pending, least(greatest(reach.leased, 0), reach.pending)
       FROM queen_partition lane
      CROSS JOIN LATERAL (
         SELECT greatest(lane.last_offset - greatest(min(coalesce(place.committed, -1)),

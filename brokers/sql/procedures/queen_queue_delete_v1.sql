@@ -3,7 +3,7 @@
 -- Called by  brokers/store/management_calls.py, queue_delete()
 -- Reads      queen_queue, queen_group, queen_partition
 -- Writes     queen_queue, queen_group, queen_partition, queen_wake, queen_reclaim,
---            queen_timer_reclaim
+--            queen_timer_reclaim, queen_queue_statistics
 -- Locks      the queue row, its group rows by id, its partition rows in ascending id, its row
 --            in queen_timer_reclaim, and its queen_wake rows last. A writer that has a
 --            partition is waited for; whoever comes after us finds the partition gone.
@@ -15,7 +15,8 @@
 -- Ids are never used again: an old partitionId cannot move the cursor of a queue that is
 -- created anew. An ack that holds its cursor now may still write a dead letter for the dead
 -- partition, which is why the reclaim takes the cursors first.
--- Transaction rows leave with their time slots. Counters are history and stay.
+-- Transaction rows leave with their time slots. Counters and what retention deleted are
+-- history and stay.
 --
 -- Timers belong to a queue by its name, so what makes them gone is a generation: those that
 -- were scheduled under an older one are dead for every reader when this commits, and one that
@@ -50,6 +51,7 @@ BEGIN
     DELETE FROM queen_partition WHERE queue_id = v_queue_id;
     DELETE FROM queen_group WHERE queue_id = v_queue_id;
     DELETE FROM queen_queue WHERE id = v_queue_id;
+    DELETE FROM queen_queue_statistics WHERE queue_id = v_queue_id;
     INSERT INTO queen_timer_reclaim AS gone (tenant_id, queue, generation)
     VALUES (p_tenant_id, p_name, nextval('queen_timer_generation'))
     ON CONFLICT (tenant_id, queue) DO UPDATE

@@ -1,6 +1,6 @@
 -- queen_segment_figures_v1: how many segments a queue has, and the bytes of their frames.
 --
--- Called by  queen_queue_list_v1, queen_queue_describe_v1
+-- Called by  queen_queue_list_v1, queen_queue_describe_v1, queen_retained_bytes_step_v1
 -- Reads      queen_partition, queen_segment (lengths only: frames are not fetched)
 -- Locks      nothing
 -- Cost       at most p_segments_max segments, and a probe for each partition before them.
@@ -31,7 +31,9 @@ AS $$
             SELECT segment.end_offset - segment.base_offset + 1 AS messages,
                    octet_length(segment.frames)::bigint AS bytes
               FROM queen_partition lane
-              JOIN queen_segment segment ON segment.partition_id = lane.id
+              -- Below log_start the index is full of what retention deleted.
+              JOIN queen_segment segment
+                ON segment.partition_id = lane.id AND segment.base_offset >= lane.log_start
              WHERE lane.queue_id = p_queue_id
              LIMIT p_segments_max
           ) AS taken

@@ -82,8 +82,10 @@ BEGIN
                    AND known.partition_id = p_partition_id
                    AND known.hash = hashtextextended(asked.transaction, 0)
                    AND (frame.text IS NULL OR queen_frame_is_v1(frame.text, asked.transaction))
-                   -- Under a lease only what lies at or below the cursor counts from here.
-                   AND (p_first IS NULL OR known.message_offset <= p_committed)
+                   -- Under a lease only what lies at or below the cursor counts from here, and
+                   -- what retention took out of the leased span since it was handed out.
+                   AND (p_first IS NULL OR known.message_offset <= p_committed
+                        OR frame.text IS NULL AND known.message_offset <= p_last)
                  ORDER BY known.message_offset <= p_committed,
                           abs(known.message_offset - p_committed - 1)
             ) AS offsets

@@ -1,0 +1,270 @@
+"""Retention keeps up: pushes for a while under a short window, and the tables stop growing.
+
+    python -m tests.process.retention_soak --minutes 30
+
+starts a durable PostgreSQL and a broker of its own and finds the rate that the producers reach
+unthrottled. At half that rate it first pushes for a minute into a queue without any rule, then
+for so many minutes into one with `retentionSeconds` 10 and `dedupWindowSeconds` 60, then for a
+minute without a rule again: where others use the machine too, their part is seen. Every ten
+seconds it writes down how large the tables are and how many messages are retained.
+
+The verdict is PASS when no push failed, the retained messages never exceed what the window and a
+few cycles of retention explain, the segments have stopped growing in the second half, and the p99
+of a push is at most twice that of the slower run without rules. The transaction index is shown
+by itself: its slots are whole hours, so it grows for two of them whatever retention does.
+"""
+
+import argparse
+import http.client
+import json
+import multiprocessing
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from dataclasses import dataclass
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from tests.harness import KillablePostgres
+
+PROJECT = Path(__file__).resolve().parents[2]
+WINDOW_S = 10
+RETENTION_MS = 2000
+SAMPLE_S = 10.0
+PLAIN_S = 60.0
+LIMIT = 2.0
+SETTINGS = {"QUEEN_TXN_FLOOR_S": "60", "RETENTION_INTERVAL": str(RETENTION_MS)}
+forking = multiprocessing.get_context("fork")
+
+SIZES = """
+SELECT pg_total_relation_size('queen_segment'),
+       (SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits
+         WHERE inhparent = 'queen_txn'::regclass),
+       pg_total_relation_size('queen_partition'),
+       (SELECT coalesce(sum(last_offset - log_start + 1), 0) FROM queen_partition
+          JOIN queen_queue queue ON queue.id = queue_id WHERE queue.name = %s)
+"""
+
+
+@dataclass(frozen=True)
+class Load:
+    port: int
+    queue: str
+    producers: int
+    batch: int
+    partitions: int
+    seconds: float
+    rate: float | None  # messages a second, all producers together; None: as fast as it goes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    rate: float
+    failed: int
+    p50_ms: float
+    p99_ms: float
+
+
+class Stack:
+    """A durable PostgreSQL and `manage.py broker` on it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.postgres = KillablePostgres(directory / "pg")
+        self.db: psycopg.Connection[Any] = self.postgres.database.connect()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        environment = {
+            **os.environ,
+            **self.postgres.database.environment,
+            "PG_USER": "postgres",
+            "QUEEN_DATA_DIR": str(directory / "broker"),
+            "QUEEN_BIND_ADDR": "127.0.0.1",
+            "PORT": str(self.port),
+            **SETTINGS,
+        }
+        self.log = (directory / "broker.log").open("wb")
+        self.broker = subprocess.Popen(
+            [sys.executable, "manage.py", "broker"],
+            cwd=PROJECT,
+            env=environment,
+            stdout=self.log,
+            stderr=self.log,
+        )
+        self.until_ready()
+
+    def until_ready(self) -> None:
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline and self.broker.poll() is None:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=2)
+                return
+            except OSError:
+                time.sleep(0.1)
+        raise SystemExit(f"VERDICT: FAIL the broker did not become ready; see {self.log.name}")
+
+    def configure(self, queue: str, **options: Any) -> None:
+        body = json.dumps({"queue": queue, "options": options}).encode()
+        url = f"http://127.0.0.1:{self.port}/api/v1/configure"
+        urllib.request.urlopen(urllib.request.Request(url, body), timeout=30)
+
+    def sizes(self, queue: str) -> tuple[int, int, int, int]:
+        row = self.db.execute(SIZES, [queue]).fetchone()
+        assert row is not None
+        return tuple(map(int, row))  # type: ignore[return-value]
+
+    def close(self) -> None:
+        self.broker.terminate()
+        self.broker.wait(30)
+        self.db.close()
+        self.postgres.remove()
+
+
+def produce(load: Load, number: int, failed: "Synchronized[int]", answers: Any) -> None:
+    """Push on a schedule of its own and note how long each push took, from when it was due."""
+    dice = random.Random(f"{load.queue}-{number}")
+    connection = http.client.HTTPConnection("127.0.0.1", load.port, timeout=60)
+    every_s = None if load.rate is None else load.batch * load.producers / load.rate
+    began = time.monotonic()
+    due = began + (every_s or 0) * dice.random()
+    took_ms: list[float] = []
+    pushed = 0
+    while (now := time.monotonic()) < began + load.seconds:
+        if every_s is not None:
+            if due > now:
+                time.sleep(due - now)
+            now, due = max(due, time.monotonic() - 60), due + every_s
+        partition = f"p{dice.randrange(load.partitions)}"
+        body = json.dumps(
+            {
+                "items": [
+                    {"queue": load.queue, "partition": partition, "payload": "x" * 100}
+                    for _ in range(load.batch)
+                ]
+            }
+        )
+        connection.request("POST", "/api/v1/push", body)
+        rows = json.loads(connection.getresponse().read())
+        took_ms.append((time.monotonic() - now) * 1000)
+        good = sum(row["status"] == "queued" for row in rows)
+        pushed += good
+        if good < load.batch:
+            with failed.get_lock():
+                failed.value += load.batch - good
+    answers.put((pushed, time.monotonic() - began, took_ms))
+
+
+def run(load: Load, watch: Any = lambda: None) -> Outcome:
+    """All producers to their end; `watch` is called every ten seconds meanwhile."""
+    failed = forking.Value("q", 0)
+    answers = forking.Queue()
+    workers = [
+        forking.Process(target=produce, args=(load, number, failed, answers), daemon=True)
+        for number in range(load.producers)
+    ]
+    for worker in workers:
+        worker.start()
+    ends = time.monotonic() + load.seconds
+    while (left_s := ends - time.monotonic()) > 0:
+        time.sleep(min(left_s, SAMPLE_S))
+        watch()
+    told = [answers.get(timeout=120) for _ in workers]
+    for worker in workers:
+        worker.join()
+    took = sorted(one for _, _, times in told for one in times)
+    return Outcome(
+        rate=sum(pushed / seconds for pushed, seconds, _ in told),
+        failed=failed.value,
+        p50_ms=took[len(took) // 2],
+        p99_ms=took[len(took) * 99 // 100],
+    )
+
+
+def soak(stack: Stack, arguments: argparse.Namespace) -> list[str]:
+    """The problems that were found; prints what it sees."""
+    shape = {
+        "port": stack.port,
+        "producers": arguments.producers,
+        "batch": arguments.batch,
+        "partitions": arguments.partitions,
+    }
+    run(Load(queue="warm", seconds=3, rate=None, **shape))
+    top = run(Load(queue="top", seconds=10, rate=None, **shape))
+    half = top.rate / 2
+    print(f"unthrottled: {top.rate:.0f} messages/s, p99 {top.p99_ms:.1f} ms; half is {half:.0f}/s")
+
+    stack.configure("plain", dedupWindowSeconds=60)
+    before = run(Load(queue="plain", seconds=PLAIN_S, rate=half, **shape))
+    print(f"without rules: {before}", flush=True)
+
+    stack.configure("kept", retentionEnabled=True, retentionSeconds=WINDOW_S, dedupWindowSeconds=60)
+    samples: list[tuple[int, int, int, int]] = []
+
+    def watch() -> None:
+        samples.append(stack.sizes("kept"))
+        segments, transactions, partitions, retained = samples[-1]
+        print(
+            f"{len(samples) * SAMPLE_S:6.0f} s  segments {segments >> 20} MiB,"
+            f" transactions {transactions >> 20} MiB, partitions {partitions >> 10} KiB,"
+            f" retained {retained} messages",
+            flush=True,
+        )
+
+    kept = run(Load(queue="kept", seconds=arguments.minutes * 60, rate=half, **shape), watch)
+    print(f"with retention: {kept}", flush=True)
+    after = run(Load(queue="plain", seconds=PLAIN_S, rate=half, **shape))
+    print(f"without rules: {after}")
+    return judge([before, after], kept, samples)
+
+
+def judge(
+    plain: list[Outcome], kept: Outcome, samples: list[tuple[int, int, int, int]]
+) -> list[str]:
+    problems = []
+    failed = kept.failed + sum(one.failed for one in plain)
+    if failed:
+        problems.append(f"{failed} messages were not stored")
+    explained = kept.rate * (WINDOW_S + 5 * RETENTION_MS / 1000)
+    most = max(retained for *_, retained in samples)
+    if most > explained:
+        problems.append(f"{most} messages were retained, where {explained:.0f} would be explained")
+    half, last = (samples[at][0] for at in (len(samples) // 2, -1))
+    if last > half * 1.1:
+        problems.append(f"segments grew from {half >> 20} to {last >> 20} MiB in the second half")
+    usual_ms = max(one.p99_ms for one in plain)
+    if kept.p99_ms > LIMIT * usual_ms:
+        problems.append(f"p99 {kept.p99_ms:.1f} ms, and {usual_ms:.1f} without retention")
+    return problems
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--producers", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=100)
+    parser.add_argument("--partitions", type=int, default=100)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="queen-keep-", dir="/tmp") as name:
+        directory = Path(name)
+        directory.chmod(0o711)
+        stack = Stack(directory)
+        try:
+            problems = soak(stack, arguments)
+        finally:
+            stack.close()
+    for problem in problems:
+        print(problem)
+    print("VERDICT:", "FAIL" if problems else "PASS")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
