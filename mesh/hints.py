@@ -44,6 +44,11 @@ class Hint(msgspec.Struct, omit_defaults=True):
         """How many partitions it lists."""
         return 0
 
+    @property
+    def too_long(self) -> bool:
+        """Whether its list is to be left out."""
+        return False
+
     def shorten(self) -> None:
         """Leave its list out, where it has one."""
 
@@ -73,6 +78,10 @@ class Pushed(Hint, omit_defaults=True):
     @property
     def size(self) -> int:
         return len(self.partitions)
+
+    @property
+    def too_long(self) -> bool:
+        return self.whole or len(self.partitions) > PARTITIONS_MAX
 
     def shorten(self) -> None:
         self.partitions.clear()
@@ -106,6 +115,10 @@ class Ready(Hint, omit_defaults=True):
     @property
     def size(self) -> int:
         return len(self.partition_ids)
+
+    @property
+    def too_long(self) -> bool:
+        return self.whole or len(self.partition_ids) > PARTITIONS_MAX
 
     def shorten(self) -> None:
         self.partition_ids.clear()
@@ -253,6 +266,6 @@ def decode(number: int, body: bytes) -> Hint | None:
         hint: Hint = decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if hint.size > PARTITIONS_MAX:
+    if hint.too_long:
         hint.shorten()
     return hint

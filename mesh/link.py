@@ -55,6 +55,7 @@ class Link:
         self._node = node
         self._down_since = time.monotonic()
         self._complaint = ""
+        self._hurry = asyncio.Event()
 
     @property
     def name(self) -> str:
@@ -78,8 +79,22 @@ class Link:
                 backoff_s = BACKOFF_MIN_S
             if self.is_self:
                 await asyncio.sleep(SELF_RETRY_S)
-            await asyncio.sleep(backoff_s * random.uniform(0.8, 1.0))
+            if await self._hurried(backoff_s * random.uniform(0.8, 1.0)):
+                backoff_s = BACKOFF_MIN_S
             backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
+
+    def hurry(self) -> None:
+        """A peer has come up, which may be this one: do not wait out the backoff."""
+        self._hurry.set()
+
+    async def _hurried(self, timeout_s: float) -> bool:
+        self._hurry.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._hurry.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _complain(self, text: str) -> None:
         """A peer that is away is said once, not at every dial."""
@@ -92,7 +107,13 @@ class Link:
         node = self._node
         reader, writer = await self._connect()
         try:
-            peer, channel = await dial(reader, writer, node.settings.secret, node.introduction)
+            peer, channel = await dial(
+                reader,
+                writer,
+                node.settings.secret,
+                node.introduction,
+                deadline_s=node.settings.handshake_s,
+            )
         except HandshakeError:
             node.counters.handshake_failures += 1
             writer.transport.abort()

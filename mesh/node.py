@@ -16,6 +16,7 @@ import ipaddress
 import json
 import logging
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from mesh import hints
 from mesh.channel import Channel
 from mesh.handshake import (
     BROKER,
+    HANDSHAKE_S,
     HUB,
     WATCHER,
     HandshakeError,
@@ -43,6 +45,7 @@ SESSIONS_MAX = 256
 WATCHERS_MAX = 8
 BACKLOG = 64
 LISTEN_AGAIN_S = 2.0
+COMPLAIN_EVERY_S = 10.0
 
 Receive = Callable[[Hint], None]
 
@@ -64,6 +67,7 @@ class Settings:
     listen: bool = True
     heartbeat_s: float = 1.0
     dead_after_s: float = 5.0
+    handshake_s: float = HANDSHAKE_S
 
 
 class Node:
@@ -95,6 +99,7 @@ class Node:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._unproved = 0
+        self._complain_at = 0.0
         self.aim()
 
     # As the broker and the local hub see it
@@ -247,10 +252,16 @@ class Node:
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         address = str((writer.get_extra_info("peername") or ("",))[0])
         try:
-            peer, channel = await answer(reader, writer, self.settings.secret, self.introduction)
+            peer, channel = await answer(
+                reader,
+                writer,
+                self.settings.secret,
+                self.introduction,
+                deadline_s=self.settings.handshake_s,
+            )
         except HandshakeError as error:
             self.counters.handshake_failures += 1
-            log.warning("mesh: %s was not let in: %s", address, error)
+            self._complain(address, error)
             writer.transport.abort()
             return
         except BaseException:
@@ -267,11 +278,21 @@ class Node:
                 await self._be_watched(session)
             else:
                 log.info("mesh: %s dialled from %s", peer.server_id, address)
+                for link in self._links:
+                    link.hurry()
                 await self.talk(session)
         except SessionEnded as error:
             log.info("mesh: %s from %s is gone: %s", peer.server_id, address, error)
         finally:
-            self.counters.dropped += session.outbox.dropped
+            self.counters.dropped += session.outbox.dropped + len(session.outbox)
+
+    def _complain(self, address: str, error: HandshakeError) -> None:
+        """Whoever knocks all day is said now and then, and counted each time."""
+        now = time.monotonic()
+        level = logging.WARNING if now >= self._complain_at else logging.DEBUG
+        if now >= self._complain_at:
+            self._complain_at = now + COMPLAIN_EVERY_S
+        log.log(level, "mesh: %s was not let in: %s", address, error)
 
     async def _be_watched(self, session: Session) -> None:
         """It hears what passes, and is no peer: nothing that it says is heard."""

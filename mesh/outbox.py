@@ -8,7 +8,7 @@ Imports hints. Used by session.py, link.py, node.py, local.py.
 
 import asyncio
 
-from mesh.hints import PARTITIONS_MAX, SHORT_LIVED, Hint
+from mesh.hints import SHORT_LIVED, Hint
 
 HINTS_MAX = 1024
 # Of all hints that wait together: longer lists are left out, and say "look at all of it".
@@ -37,9 +37,12 @@ class Outbox:
             if len(self._waiting) >= self._hints_max:
                 self.dropped += 1
                 return
+            self._bell.set()
+            if hint.too_long or self._listed + hint.size > LISTED_MAX:
+                hint = hint.copy()
+                hint.shorten()
             self._waiting[key] = (hint, marked, False)
             self._listed += hint.size
-            self._bell.set()
             return
         waiting, _, ours = entry
         before = waiting.size
@@ -47,7 +50,8 @@ class Outbox:
             waiting = waiting.copy()
             self._waiting[key] = (waiting, marked, True)
         waiting.merge(hint)
-        if waiting.size > PARTITIONS_MAX or self._listed + waiting.size - before > LISTED_MAX:
+        listed = self._listed + waiting.size - before
+        if waiting.too_long or listed > LISTED_MAX:
             waiting.shorten()
         self._listed += waiting.size - before
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mesh import hints
-from mesh.channel import Channel
+from mesh.channel import Channel, ForgedFrame
 from mesh.frames import HEARTBEAT, MARK, FrameError
 from mesh.handshake import Introduction
 from mesh.hints import Hint
@@ -107,7 +107,11 @@ class Session:
     async def _read(self) -> None:
         began = time.monotonic()
         while True:
-            kind, body = await self._channel.read()
+            try:
+                kind, body = await self._channel.read()
+            except ForgedFrame:
+                self._counters.forged += 1
+                raise
             self.heard_at = now = time.monotonic()
             self._take_in(kind, body)
             if now - began > READ_SLICE_S:

@@ -108,7 +108,7 @@ async def shared_state(call: "Call") -> Reply:
     )
 
 
-async def mesh_stats(call: "Call") -> Reply:
+async def shared_state_stats(call: "Call") -> Reply:
     """What this broker sees of its peers; the maintenance flags either way."""
     state = switch_service.state(call.broker)
     return _json(
@@ -116,6 +116,11 @@ async def mesh_stats(call: "Call") -> Reply:
         maintenance_mode=state.push_maintenance,
         pop_maintenance_mode=state.pop_maintenance,
     )
+
+
+async def inter_instance_stats(call: "Call") -> Reply:
+    """The same, under its other name."""
+    return await shared_state_stats(call)
 
 
 async def buffers_status(call: "Call") -> Reply:
@@ -191,7 +196,8 @@ HANDLERS = {
         pop_maintenance_get,
         pop_maintenance_set,
         shared_state,
-        mesh_stats,
+        shared_state_stats,
+        inter_instance_stats,
         buffers_status,
         notify,
     )

@@ -91,6 +91,7 @@ READ_WRITE, ADMIN = Level.READ_WRITE, Level.ADMIN
 _POP = "/api/v1/pop"
 _QUEUES = "/api/v1/resources/queues"
 _KV = "/api/v1/kv"
+_INTERNAL = "/internal/api"
 _SYSTEM = "/api/v1/system"
 _POP_MAINTENANCE = f"{_SYSTEM}/maintenance/pop"
 _TIMERS = "/api/v1/timers"
@@ -135,9 +136,19 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", _POP_MAINTENANCE, ADMIN, HOT, "pop_maintenance_set", False),
     Route("GET", f"{_SYSTEM}/shared-state", ADMIN, HOT, "shared_state", False, head=True),
     Route("GET", "/api/v1/status/buffers", READ, HOT, "buffers_status", False, head=True),
-    Route("POST", "/internal/api/notify", ADMIN, HOT, "notify"),
-    Route("GET", "/internal/api/shared-state/stats", ADMIN, HOT, "mesh_stats", False, head=True),
-    Route("GET", "/internal/api/inter-instance/stats", ADMIN, HOT, "mesh_stats", False, head=True),
+    Route("POST", f"{_INTERNAL}/notify", ADMIN, HOT, "notify"),
+    Route(
+        "GET", f"{_INTERNAL}/shared-state/stats", ADMIN, HOT, "shared_state_stats", False, head=True
+    ),
+    Route(
+        "GET",
+        f"{_INTERNAL}/inter-instance/stats",
+        ADMIN,
+        HOT,
+        "inter_instance_stats",
+        False,
+        head=True,
+    ),
     Route("POST", _TIMERS, WRITE, HOT, "timers_apply"),
     Route("GET", f"{_TIMERS}/:queue", READ, HOT, "timers_read", head=True),
     Route("GET", f"{_TIMERS}/:queue/*timerKey", READ, HOT, "timer_peek", head=True),

@@ -20,6 +20,7 @@ import psycopg
 from brokers.domain import DEFAULT_TENANT, Ack, AckOutcome, PopRequest, PushItem, PushRequest
 from brokers.runtime import Broker
 from brokers.services import ack as ack_service
+from brokers.services import mesh as mesh_service
 from brokers.services import pop as pop_service
 from brokers.services import push as push_service
 from brokers.services import queues as queue_service
@@ -114,6 +115,7 @@ async def running(
     if spool is not None:
         given["FILE_BUFFER_DIR"] = str(spool)
     broker = Broker(environment.load(given))
+    mesh_service.attach(broker)
     if spool is not None:
         spooling = Spooling(broker, *open_directories(broker.config))
         broker.use_spool(spooling)

@@ -327,3 +327,54 @@ def test_the_ids_of_all_workers_must_fit():
     assert load({**OWN, "QUEEN_SERVER_ID": "i" * 255}).server.server_id
     [told] = problems(**OWN, QUEEN_SERVER_ID="i" * 254, QUEEN_WORKERS="2")
     assert "QUEEN_SERVER_ID" in told
+
+
+def test_without_peers_the_mesh_needs_no_secret():
+    mesh = load(OWN).mesh
+    assert mesh.enabled and mesh.peers == () and mesh.addresses == ()
+    assert (mesh.port, mesh.bind_addr) == (6633, "0.0.0.0")
+    assert (mesh.heartbeat_ms, mesh.dead_threshold_ms) == (1000, 5000)
+
+
+@pytest.mark.parametrize("name", ["QUEEN_MESH_PEERS", "QUEEN_UDP_PEERS"])
+def test_peers_are_hosts_with_or_without_a_port(name: str):
+    env = OWN | {
+        name: "queen-b, queen-c:7001,[::1]:7002,fe80::2,[fe80::3]",
+        "QUEEN_SYNC_SECRET": "x",
+    }
+    assert load(env | {"QUEEN_UDP_NOTIFY_PORT": "7000"}).mesh.addresses == (
+        ("queen-b", 7000),
+        ("queen-c", 7001),
+        ("::1", 7002),
+        ("fe80::2", 7000),
+        ("fe80::3", 7000),
+    )
+
+
+@pytest.mark.parametrize("peers", ["a,", "a:0", "a:70000", "a:b", "http://a", "[::1]x", "a b"])
+def test_a_peer_that_is_no_address_stops_the_start(peers: str):
+    [told] = problems(**OWN, QUEEN_MESH_PEERS=peers, QUEEN_SYNC_SECRET="x")
+    assert "QUEEN_MESH_PEERS" in told
+
+
+def test_a_mesh_that_anybody_could_join_stops_the_start():
+    peers = OWN | {"QUEEN_MESH_PEERS": "queen-b"}
+    [told] = problems(**peers)
+    assert "QUEEN_SYNC_SECRET" in told and "QUEEN_SYNC_INSECURE" in told
+    assert load(peers | {"QUEEN_SYNC_SECRET": "x" * 32}).mesh.peers
+    assert load(peers | {"QUEEN_MESH_BIND_ADDR": "127.0.0.1"}).mesh.peers
+    assert load(peers | {"QUEEN_BIND_ADDR": "::1"}).mesh.peers
+    assert load(peers | {"QUEEN_SYNC_ENABLED": "false"}).mesh.peers
+    open_to_all = load(peers | {"QUEEN_SYNC_INSECURE": "true"})
+    assert any("QUEEN_SYNC_INSECURE" in one for one in environment.warnings(open_to_all))
+
+
+def test_the_secret_of_the_mesh_is_never_printed_and_a_short_one_is_told_of():
+    config = load(OWN | {"QUEEN_SYNC_SECRET": "hush"})
+    assert "hush" not in str(config.describe()) + repr(config)
+    assert any("QUEEN_SYNC_SECRET" in one for one in environment.warnings(config))
+
+
+def test_a_peer_is_not_dead_before_a_second_heartbeat_is_due():
+    env = {"QUEEN_SYNC_HEARTBEAT_MS": "3000", "QUEEN_SYNC_DEAD_THRESHOLD_MS": "3000"}
+    assert load(OWN | env).mesh.dead_threshold_ms == 6000

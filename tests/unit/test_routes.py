@@ -62,6 +62,8 @@ def test_every_route_has_a_level_and_only_health_is_public():
         "DELETE /api/v1/resources/queues/:queue",
         "DELETE /api/v1/dlq",
         "POST /internal/api/notify",
+        "GET /internal/api/shared-state/stats",
+        "GET /internal/api/inter-instance/stats",
     }
     cell_wide = {r.name for r in ROUTES if r.template.startswith("/api/") and not r.tenant}
     assert cell_wide == system | {"GET /api/v1/status/buffers"}
