@@ -1,5 +1,6 @@
 # Two commands: `make run` starts a broker on port 6632, `make test` checks everything.
-# Both set up what they need first; a stamp file makes the second time quick.
+# `make soak-spool` kills PostgreSQL and brokers for some twenty minutes.
+# All set up what they need first; a stamp file makes the second time quick.
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -7,7 +8,7 @@ BIN    := $(VENV)/bin
 # Two workers share one PostgreSQL; tests of one file stay together.
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
-.PHONY: run test lint format clean
+.PHONY: run test lint format soak-spool clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed
@@ -21,6 +22,11 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The disk spool at full size: SOAK="outage --away 10" for one scenario, or other numbers.
+SOAK ?= all
+soak-spool: $(VENV)/.installed-dev
+	$(BIN)/python tests/process/spool_soak.py $(SOAK)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

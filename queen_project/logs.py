@@ -55,6 +55,8 @@ def settings_for(config: LoggingConfig) -> dict[str, Any]:
             # A 4xx is the caller's business; Django would warn about each of them.
             "django.request": {"level": "ERROR"},
             "asyncio": {"level": "WARNING"},
+            # While the database is away it would say so at every attempt of every connection.
+            "psycopg.pool": {"level": "ERROR"},
             "uvicorn": {"level": "ERROR"},
             "daphne": {"level": "WARNING"},
             **{name: {"level": level} for name, level in levels.items()},

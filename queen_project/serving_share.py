@@ -7,7 +7,7 @@ many it has. One that has more than another leaves the next connection alone for
 it is still there then, because the other is busy or stopped, it takes it after all.
 
 A socket of its own for each worker (SO_REUSEPORT) is dealt out evenly as well, but loses
-what waits in it when its worker goes. See docs/decisions/0005-one-listener.md.
+what waits in it when its worker goes. See docs/decisions/0006-one-listener.md.
 
 Imports nothing of ours. Used by workers.py, serving.py and the two fronts.
 """

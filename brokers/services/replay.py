@@ -7,6 +7,8 @@ or a mark that somebody else has moved.
 Imports encryption, store, spool. Used by services/spool.py.
 """
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from brokers.runtime import Broker
 
 STALE_ROUNDS_MAX = 3
+# Of the time that a batch took, how much is left to pushes that came meanwhile.
+GIVE_WAY = 0.5
+GIVE_WAY_MAX_S = 0.1
 
 
 def key_of(where: Whereabouts) -> PartitionKey:
@@ -50,7 +55,14 @@ class Replay:
     async def replay(
         self, spool_id: UUID, file: str, start: int, records: Sequence[Record], *, oldest_us: int
     ) -> None:
-        mark = self._mark(spool_id, file, start)
+        began, flushes = time.monotonic(), self._broker.push_combiner.flushes
+        await self._store(self._mark(spool_id, file, start), records, oldest_us)
+        if self._broker.push_combiner.flushes != flushes:
+            # There is live traffic: a spool that comes back must not crowd it out.
+            took_s = time.monotonic() - began
+            await asyncio.sleep(min(took_s * GIVE_WAY, GIVE_WAY_MAX_S))
+
+    async def _store(self, mark: Mark, records: Sequence[Record], oldest_us: int) -> None:
         known = {where: key_of(where) for where in {record.whereabouts for record in records}}
         keys = [known[record.whereabouts] for record in records]
         for _ in range(STALE_ROUNDS_MAX):

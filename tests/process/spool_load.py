@@ -179,10 +179,12 @@ class Crew:
         self.load = load
         self.directory = directory
         self._stop = forking.Event()
+        self._go = forking.Event()
+        self._go.set()
         self._processes = [
             forking.Process(
                 target=produce,
-                args=(load, number, directory, port, name, self._stop),
+                args=(load, number, directory, port, name, self._stop, self._go),
                 daemon=True,
             )
             for number in range(load.producers)
@@ -190,8 +192,16 @@ class Crew:
         for process in self._processes:
             process.start()
 
+    def pause(self) -> None:
+        """After the request that is under way."""
+        self._go.clear()
+
+    def resume(self) -> None:
+        self._go.set()
+
     def stop(self) -> None:
         self._stop.set()
+        self._go.set()
         for process in self._processes:
             process.join(60)
             if process.is_alive():
@@ -206,12 +216,13 @@ class Crew:
 
     def __exit__(self, *about: object) -> None:
         self._stop.set()
+        self._go.set()
         for process in self._processes:
             process.join(5)
             process.kill()
 
 
-def produce(load: Load, me: int, directory: Path, port: int, name: str, stop: Any) -> None:
+def produce(load: Load, me: int, directory: Path, port: int, name: str, stop: Any, go: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     dice = random.Random(f"{load.seed}-{name}-{me}")
     witness = Witness(directory / f"{load.queue}-{name}-{me}.jsonl")
@@ -221,6 +232,7 @@ def produce(load: Load, me: int, directory: Path, port: int, name: str, stop: An
     # Producers are not in step with each other.
     due = time.monotonic() + every_s * me / load.producers
     while not stop.is_set():
+        go.wait()
         if every_s:
             if stop.wait(max(due - time.monotonic(), 0.0)):
                 break

@@ -73,10 +73,10 @@ def outage(asked: argparse.Namespace, directory: Path, judge: Judge) -> None:
     )
     # Partitions of their own each time: none of them was ever in the spool.
     before, during = (
-        Load(queue=f"others-{when}", rate=asked.other_rate, batch=10, producers=2, partitions=20)
+        Load(queue=f"others-{when}", rate=asked.other_rate, batch=10, producers=8, partitions=20)
         for when in ("before", "during")
     )
-    with scene(directory) as (postgres, broker):
+    with scene(directory, **asked.environment) as (postgres, broker):
         with Crew(load, directory, broker.port) as crew:
             usual = steady_rate(before, directory, broker, asked.before)
             say("PostgreSQL is killed")
@@ -133,7 +133,7 @@ def one(asked: argparse.Namespace, directory: Path, judge: Judge) -> None:
         producers=asked.producers,
         partitions=1,
     )
-    with scene(directory) as (postgres, broker):
+    with scene(directory, **asked.environment) as (postgres, broker):
         with Crew(load, directory, broker.port) as crew:
             time.sleep(asked.before)
             say("PostgreSQL is killed")
@@ -171,7 +171,7 @@ def within_a_second_of(broker: Broker, rate: float, patience_s: float) -> float:
 
 def spooling(asked: argparse.Namespace, directory: Path, judge: Judge) -> None:
     load = Load(queue="spooling", rate=0, batch=asked.batch, producers=asked.producers)
-    with scene(directory) as (postgres, broker):
+    with scene(directory, **asked.environment) as (postgres, broker):
         postgres.kill()
         with Crew(load, directory, broker.port) as crew:
             time.sleep(1.0)
@@ -216,7 +216,7 @@ def kills(asked: argparse.Namespace, directory: Path, judge: Judge) -> None:
         for number in range(asked.queues)
     ]
     dice = random.Random(asked.seed)
-    with scene(directory, **FINE_GRAINED) as (postgres, broker):
+    with scene(directory, **FINE_GRAINED | asked.environment) as (postgres, broker):
         for load in loads:
             broker.configure(load.queue, dedupWindowSeconds=3600 if load.insist else 0)
         with contextlib.ExitStack() as working:
@@ -234,8 +234,12 @@ def kills(asked: argparse.Namespace, directory: Path, judge: Judge) -> None:
                 say(f"{shot} kills, {broker.pending()} pending")
                 if number % 4 == 3:
                     # Now and then all the way: an empty spool is a state too.
+                    for crew in crews:
+                        crew.pause()
                     took = broker.until_drained(asked.patience)
                     say(f"empty after {took:.1f} s")
+                    for crew in crews:
+                        crew.resume()
             for crew in crews:
                 crew.stop()
         broker.until_drained(asked.patience)
@@ -300,7 +304,7 @@ def shoot(dice: random.Random, broker: Broker, awaited: str, window_s: float) ->
 
 
 def restart(asked: argparse.Namespace, directory: Path, judge: Judge) -> None:
-    with scene(directory) as (postgres, broker):
+    with scene(directory, **asked.environment) as (postgres, broker):
         for signum, dedup_s in itertools.product((signal.SIGTERM, signal.SIGKILL), (3600, 0)):
             queue = f"restart-{signal.Signals(signum).name}-{dedup_s}"
             broker.configure(queue, dedupWindowSeconds=dedup_s)
@@ -392,6 +396,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--kill-rate", type=float, default=2000, help="messages a second")
     parser.add_argument("--queues", type=int, default=4, help="kills: half without deduplication")
     parser.add_argument("--patience", type=float, default=300, help="seconds to wait for a drain")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the broker; may be given more than once",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--directory", type=Path, help="else a temporary one, kept if it fails")
     parser.add_argument("--drained-s-max", type=float, default=60)
@@ -400,6 +411,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--spooling-rate-min", type=float, default=10_000)
     parser.add_argument("--no-limits", action="store_true", help="judge no speed")
     asked = parser.parse_args(arguments)
+    asked.environment = dict(one.split("=", 1) for one in asked.set)
     if asked.no_limits:
         asked.drained_s_max = asked.queued_s_max = UNLIMITED
         asked.others_share_min = asked.spooling_rate_min = 0.0
