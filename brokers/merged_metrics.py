@@ -46,8 +46,9 @@ GREATEST_GAUGES = frozenset(
     }
 )
 LEAST_GAUGES = frozenset({"queen_file_buffer_free_bytes"})
-# Read from the database, whoever reads it: to add them up would count everything again.
-OF_THE_DATABASE = ("queen_cluster_", "queen_queue_", "queen_dlq_")
+# Of the database, or of the parent's mesh node, whoever tells it: to add them up would count
+# everything again.
+SHARED = ("queen_cluster_", "queen_queue_", "queen_dlq_", "queen_mesh_")
 CREATED = "_created"
 
 
@@ -114,7 +115,7 @@ def _merge(parts: list[tuple[int, Metric]]) -> Metric:
 
 def _fold(family: Metric) -> Callable[[float, float], float] | None:
     """How two workers' values of one sample become one; None: they stay apart."""
-    if family.name.startswith(OF_THE_DATABASE) or family.name in GREATEST_GAUGES:
+    if family.name.startswith(SHARED) or family.name in GREATEST_GAUGES:
         return max
     if family.name in LEAST_GAUGES:
         return min

@@ -95,9 +95,10 @@ def test_a_gauge_of_all_together_is_one_number(name: str, expected: float):
     assert written([gauge(name, 2)], [gauge(name, 3)]) == [f"{name} {float(expected)}"]
 
 
-def test_counters_of_the_database_are_not_counted_once_a_worker():
-    family = CounterMetricFamily("queen_cluster_push_messages", "Pushed", value=9)
-    assert written([family], [family]) == ["queen_cluster_push_messages_total 9.0"]
+@pytest.mark.parametrize("name", ["queen_cluster_push_messages", "queen_mesh_messages_sent"])
+def test_counters_that_all_workers_share_are_not_counted_once_a_worker(name: str):
+    family = CounterMetricFamily(name, "Shared", value=9)
+    assert written([family], [family]) == [f"{name}_total 9.0"]
 
 
 def test_families_pass_between_processes_as_they_are():
