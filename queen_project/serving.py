@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from brokers.config import Config
-from brokers.services.spool import Directories
+from brokers.services.spool_directories import Directories
 
 logger = logging.getLogger(__name__)
 

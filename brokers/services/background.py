@@ -1,11 +1,12 @@
 """What runs in every broker beside its requests, from its start to its stop.
 
-Imports services/sweeper and spool. Used by queen_project (serving.py, asgi.py).
+Imports services/{sweeper,spool,spool_directories}. Used by queen_project (serving.py, asgi.py).
 """
 
 from typing import TYPE_CHECKING
 
-from brokers.services.spool import Directories, Spooling, open_directories
+from brokers.services.spool import Spooling
+from brokers.services.spool_directories import Directories, open_directories
 from brokers.services.sweeper import Sweeper
 
 if TYPE_CHECKING:
