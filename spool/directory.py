@@ -418,6 +418,7 @@ def look(path: Path) -> DirectoryStats:
             directory._add(name, file)
         else:
             directory._unfinished[name] = file
+            directory._oldest_stale = True
     directory.free_bytes()
     if directory.quarantine.path.is_dir():
         directory.quarantine.refresh()

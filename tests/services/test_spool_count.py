@@ -81,11 +81,15 @@ async def test_what_is_pushed_while_it_is_counted_anew_keeps_its_order(
         await buffered(client, fresh_queue, "lost", *range(50))
         min(spool.glob("*.buf")).unlink()
         await client.broker.switches.throw(OFF)
-        number, statuses = 50, []
-        while statuses[-20:] != ["queued"] * 20:
-            statuses += await status(client, fresh_queue, number)
-            number += 1
-        assert await stored(client, fresh_queue) == list(range(number))
+        statuses, numbers = [], list(range(50))
+
+        async def push_on() -> None:
+            while statuses[-20:] != ["queued"] * 20:
+                numbers.append(len(numbers))
+                statuses.extend(await status(client, fresh_queue, numbers[-1]))
+
+        await within(push_on(), 30)
+        assert await stored(client, fresh_queue) == numbers
 
 
 async def test_a_file_that_cannot_be_read_at_the_start_holds_up_no_other(
