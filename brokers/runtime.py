@@ -13,7 +13,7 @@ import concurrent.futures
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -86,7 +86,7 @@ class Spool(Aside, Spooling, Protocol):
     def maintenance(self, on: bool) -> None:
         """Push maintenance was switched."""
 
-    async def clear(self, keys: Iterable[PartitionKey], timeout_s: float) -> bool:
+    async def clear(self, keys: Collection[PartitionKey], timeout_s: float) -> bool:
         """Whether none of these partitions lies in the spool, within that time."""
 
     def closing(self) -> None:

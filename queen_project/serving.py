@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from brokers.config import Config
-from brokers.services.spool import Directories
+from brokers.services.spool_directories import Directories
 from queen_project.serving_share import Board, Sharer
 
 logger = logging.getLogger(__name__)

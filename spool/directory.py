@@ -41,6 +41,7 @@ SPOOL_ID = "spool-id"
 LAST_NAME = "last-name"
 PROBE = "probe"
 FAILED = "failed"
+ADOPTED = " adopted"
 MS_MAX = 10**13 - 1
 
 
@@ -96,19 +97,20 @@ class SpoolDirectory:
         path: Path,
         *,
         fsync: bool = True,
+        adopting: bool = False,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> Self:
         """Lock it, make what is missing, finish what a crash has left unfinished.
 
         With `fsync` the torn tail of an unfinished file was never answered and is cut off;
-        without, it may have been, and the drain sets it aside. Raises SpoolLocked,
-        SpoolUnusable.
+        without, it may have been, and the drain sets it aside. `adopting`: it is somebody
+        else's, and the lock says so. Raises SpoolLocked, SpoolUnusable.
         """
         path = Path(path)
         lock_fd = -1
         try:
             (path / FAILED).mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock_fd = take_lock(path)
+            lock_fd = take_lock(path, ADOPTED if adopting else "")
             try_to_write(path)
             directory = cls(path, lock_fd, read_or_make_id(path), now_ms)
             directory._load(fsync)
@@ -134,6 +136,10 @@ class SpoolDirectory:
         """Names of the finished files, oldest first."""
         with self._guard:
             return list(self._order)
+
+    def unfinished(self) -> int:
+        with self._guard:
+            return len(self._unfinished)
 
     def head(self) -> str | None:
         """The oldest file by the name that it has, or will have, when it is finished."""
@@ -186,11 +192,14 @@ class SpoolDirectory:
             if file := self._files.get(name):
                 file.done = done
 
-    def counted(self, name: str, events: int) -> None:
-        """A file was read to its end."""
+    def counted(self, name: str, events: int) -> bool:
+        """A file was read to its end; false when other records were expected, or nobody knew."""
         with self._guard:
-            if file := self._files.get(name):
-                file.events = events
+            file = self._files.get(name)
+            if file is None:
+                return True
+            expected, file.events = file.events, events
+            return expected == events
 
     # Looking at the disk.
 
@@ -409,6 +418,7 @@ def look(path: Path) -> DirectoryStats:
             directory._add(name, file)
         else:
             directory._unfinished[name] = file
+            directory._oldest_stale = True
     directory.free_bytes()
     if directory.quarantine.path.is_dir():
         directory.quarantine.refresh()
@@ -432,20 +442,21 @@ def cut(path: Path, size: int) -> None:
         os.close(fd)
 
 
-def take_lock(path: Path) -> int:
+def take_lock(path: Path, note: str) -> int:
     fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
         os.close(fd)
-        raise SpoolLocked(f"process {holder or '?'} has the spool directory {path} open") from None
+        text = f"process {holder.split(' ')[0] or '?'} has the spool directory {path} open"
+        raise SpoolLocked(text, adopted=holder.endswith(ADOPTED)) from None
     except OSError:
         os.close(fd)
         raise
     try:
         os.ftruncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        os.pwrite(fd, f"{os.getpid()}{note}".encode(), 0)
     except OSError:
         pass  # only for the message above
     return fd

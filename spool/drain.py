@@ -88,8 +88,8 @@ class Drain:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`settled` hears, once in this process, of each intact record of each file that left
-        the spool, be it stored now or before, or set aside. `moved` hears of a file that left
-        as a whole, whose records are not settled therefore.
+        the spool, be it stored now or before, or set aside. `moved` hears of a file whose
+        records were not settled as they had been counted: it left as a whole, or held others.
         """
         self._directory = directory
         self._writer = writer
@@ -136,6 +136,18 @@ class Drain:
                     await self._poked.wait()
             except TimeoutError:
                 pass
+
+    def due(self) -> str | None:
+        """The file that it would be at now; None when it has nothing to do."""
+        return next(iter(self._due()), None)
+
+    async def recount(self) -> None:
+        """Between two cycles: from now on every file is settled from its start on again."""
+        async with self._one_cycle:
+            if self._head is not None:
+                self._head.rewind()
+            self._marks = None
+            self._settled_to.clear()
 
     def poke(self) -> None:
         """Begin the next cycle at once."""
@@ -368,7 +380,8 @@ class Drain:
     async def _finish(self, head: Head, cycle: DrainCycle) -> None:
         """Nothing that could be replayed is left in it."""
         name, directory = head.name, self._directory
-        directory.counted(name, head.events())
+        if not directory.counted(name, head.events()):
+            self._tell_moved(name)
         pieces, ranges = head.damage()
         if ranges:
             try:
@@ -446,10 +459,13 @@ class Drain:
     def _left_unread(self, name: str) -> None:
         self._directory.dropped(name)
         self._file_gone(name)
+        self._tell_moved(name)
+
+    def _tell_moved(self, name: str) -> None:
         try:
             self._moved(name)
         except Exception:
-            log.exception("who was to hear of a file that was moved")
+            log.exception("who was to hear of records that are gone")
 
     def _file_gone(self, name: str) -> None:
         self._head = None

@@ -13,7 +13,11 @@ class SpoolUnusable(SpoolError):
 
 
 class SpoolLocked(SpoolUnusable):
-    """Another process writes or drains this directory."""
+    """Another process writes or drains this directory. `adopted`: it is not that one's own."""
+
+    def __init__(self, text: str, *, adopted: bool = False) -> None:
+        super().__init__(text)
+        self.adopted = adopted
 
 
 class SpoolClosed(SpoolError):

@@ -61,7 +61,8 @@ class SpoolWriter:
     """Appends and finalises in the order in which it was asked.
 
     `records` and `bytes` that it wrote, `fsyncs` of files, `write_failures`: appends that
-    failed, `records_failed` in them, `current_events`: in the unfinished file.
+    failed, `records_failed` in them, `current_events`: in the unfinished file. `files_lost`:
+    somebody has deleted them before they were finished.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class SpoolWriter:
         self.fsyncs = 0
         self.write_failures = 0
         self.records_failed = 0
+        self.files_lost = 0
         self._file: OpenFile | None = None
         self._uncut: list[OpenFile] = []
         self._failing = False
@@ -222,7 +224,11 @@ class SpoolWriter:
         if self._max_bytes:
             room = self._max_bytes - self._directory.total_bytes()
         if self._min_free_bytes:
-            free = self._directory.free_bytes() - self._min_free_bytes
+            try:
+                free = self._directory.free_bytes() - self._min_free_bytes
+            except OSError as error:
+                self._fail(group, self._write_failed(error))
+                return []
             room = free if room is None else min(room, free)
         if room is None:
             return group
@@ -332,6 +338,7 @@ class SpoolWriter:
             except FileNotFoundError:
                 log.error("%s is gone, with %d records in it", file.name, file.events)
                 self._directory.lost(file.name)
+                self.files_lost += 1
                 self._uncut.remove(file)
             except OSError as error:
                 log.warning("%s cannot be finished yet: %s", file.name, error)

@@ -11,7 +11,7 @@ Imports store/parcels. Used by services/spool.py and transaction.py.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from brokers.store.directory import PartitionKey
 from brokers.store.parcels import Path
@@ -30,7 +30,7 @@ class Diversion:
         self._counts: dict[PartitionKey, int] = {}
         # Behind how many records of the spool a partition's last one stands.
         self._places: dict[PartitionKey, int] = {}
-        self._clear: dict[PartitionKey, list[asyncio.Future[None]]] = {}
+        self._clear: dict[PartitionKey, set[asyncio.Future[None]]] = {}
         self._written = 0
         self._left = 0
         # Records a second, as the drain last measured; told by whoever drains.
@@ -44,6 +44,11 @@ class Diversion:
     def pending(self) -> int:
         """Records that are not stored yet."""
         return self._written - self._left
+
+    @property
+    def waiting(self) -> int:
+        """Who waits in `clear`."""
+        return sum(map(len, self._clear.values()))
 
     @property
     def store_up(self) -> bool:
@@ -69,7 +74,7 @@ class Diversion:
             self._reconsider(None)
 
     def found(self, keys: Sequence[tuple[PartitionKey, int]]) -> None:
-        """What lay in the spool at the start: (partition, records), in order of their last ones.
+        """What lies in the files: (partition, records), in order of their last ones.
 
         Until this was said, every partition may be in there.
         """
@@ -84,6 +89,16 @@ class Diversion:
             self._counts[key] = self._counts.get(key, 0) + count
         self._written += behind
         self._known = True
+        for key in [key for key in self._clear if key not in self._counts]:
+            self._say_clear(key)
+        self._reconsider(None)
+
+    def lose_count(self) -> None:
+        """What is known is wrong; until it is `found` anew, every partition may be in there."""
+        self._counts.clear()
+        self._places.clear()
+        self._written = self._left = 0
+        self._known = False
         self._reconsider(None)
 
     def entered(self, key: PartitionKey, count: int) -> None:
@@ -96,21 +111,19 @@ class Diversion:
         """They are out of it again: stored, given up as poison, or never written."""
         self._left += count
         remaining = self._counts.get(key, 0) - count
-        if remaining > 0 and self.pending > 0:
+        if remaining > 0:
             self._counts[key] = remaining
             return
         self._counts.pop(key, None)
         self._places.pop(key, None)
+        if self._known:
+            self._say_clear(key)
+        self._reconsider(key)
+
+    def _say_clear(self, key: PartitionKey) -> None:
         for one in self._clear.pop(key, ()):
             if not one.done():
                 one.set_result(None)
-        self._reconsider(key)
-
-    def nothing_left(self) -> None:
-        """The spool was found to be empty: what is still counted left it unheard of."""
-        self._left = self._written
-        for key in list(self._counts):
-            self.left(key, 0)
 
     def path(self, key: PartitionKey) -> Path:
         if not self._store_up or self._maintenance or not self._known:
@@ -127,15 +140,24 @@ class Diversion:
         self._closing = True
         self._reconsider(None)
 
-    async def clear(self, keys: Iterable[PartitionKey], timeout_s: float) -> bool:
+    async def clear(self, keys: Collection[PartitionKey], timeout_s: float) -> bool:
         """Wait until none of these partitions lies in the spool; false when one still does."""
         if self._known and not any(key in self._counts for key in keys):
             return True
-        waits = []
-        for key in set(keys):
-            if key in self._counts or not self._known:
-                one = asyncio.get_running_loop().create_future()
-                self._clear.setdefault(key, []).append(one)
-                waits.append(one)
-        await asyncio.wait(waits, timeout=timeout_s)
+        loop = asyncio.get_running_loop()
+        waits = {
+            key: loop.create_future() for key in set(keys) if key in self._counts or not self._known
+        }
+        for key, one in waits.items():
+            self._clear.setdefault(key, set()).add(one)
+        try:
+            if waits:
+                await asyncio.wait(waits.values(), timeout=timeout_s)
+        finally:
+            # Of a partition that stays where it is, nobody else would take them away.
+            for key, one in waits.items():
+                waiting = self._clear.get(key, set())
+                waiting.discard(one)
+                if not waiting:
+                    self._clear.pop(key, None)
         return self._known and not any(key in self._counts for key in keys)

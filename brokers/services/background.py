@@ -1,6 +1,7 @@
 """What runs in every broker beside its requests, from its start to its stop.
 
-Imports services/sweeper, leaders, spool and mesh. Used by queen_project (serving.py, asgi.py).
+Imports services/{sweeper,leaders,spool,spool_directories,mesh}. Used by queen_project (serving.py,
+asgi.py).
 """
 
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from brokers.services.leaders import Leaders
 from brokers.services.mesh import attach as attach_mesh
-from brokers.services.spool import Directories, Spooling, open_directories
+from brokers.services.spool import Spooling
+from brokers.services.spool_directories import Directories, open_directories
 from brokers.services.sweeper import Sweeper
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from brokers.config import Config
 from brokers.domain import DEFAULT_TENANT, SpoolStatus
 from brokers.errors import StoreError
 from brokers.flow.diversion import Diversion
@@ -25,9 +25,9 @@ from brokers.store import sealing
 from brokers.store.directory import PartitionKey
 from brokers.store.parcels import NO_KEY, Load
 from brokers.store.parcels import Path as Way
-from spool.directory import LOCK, SpoolDirectory
+from spool.directory import SpoolDirectory
 from spool.drain import Drain, DrainConfig
-from spool.errors import SpoolError, SpoolFull, SpoolLocked
+from spool.errors import SpoolError, SpoolFull, SpoolWriteFailed
 from spool.records import Record
 from spool.writer import SpoolWriter
 
@@ -38,18 +38,15 @@ log = logging.getLogger(__name__)
 
 # Statements that failed for a reason of their own: the database is there.
 STATEMENT_STATES = ("40001", "40P01", "55P03", "57014")
-COUNT_S = 0.2
-SHARED_ID_MAX = 64
-TARGET = "database"
+REFRESH_S = 1.0
 FLAP_S = 5.0
 FLAP_DELAY_MAX_S = 2.0
 FLAP_DELAY_MIN_S = 0.05
 ADOPTED_LOOK_S = 0.1
 ADOPTED_EMPTY_S = 1.0
 KEEP_ALIVE_S = 60.0
-
-
-Directories = tuple[SpoolDirectory, list[SpoolDirectory]]
+RECOUNT_PAUSE_S = 1.0
+RECOUNT_PAUSE_MAX_S = 60.0
 
 
 def records_of(load: Load, *, unclear: bool) -> list[Record]:
@@ -69,81 +66,6 @@ def records_of(load: Load, *, unclear: bool) -> list[Record]:
         for parcel in load.parcels
         for no, (message_id, frame) in enumerate(zip(parcel.ids, parcel.frames, strict=True))
     ]
-
-
-def open_directories(config: Config, *, shared_id: bool = False) -> Directories:
-    """This broker's own directory, and those that brokers of this host left behind.
-
-    Raises SpoolUnusable, with a text for the operator, when our own cannot be had.
-    `shared_id`: other processes may have our server id; each takes a directory of its own.
-    """
-    own = _open_own(config, tries=SHARED_ID_MAX if shared_id else 1)
-    target = _target(config)
-    if _target_of(own.path) not in (None, target):
-        log.warning("%s was filled for another database, and is drained into this one", own.path)
-    (own.path / TARGET).write_text(target)
-    return own, adopt(config, own, target)
-
-
-def _open_own(config: Config, *, tries: int) -> SpoolDirectory:
-    path = config.spool_directory
-    for number in range(1, tries):
-        try:
-            return SpoolDirectory.open(path, fsync=config.file_buffer.fsync)
-        except SpoolLocked:
-            path = config.spool_directory.with_name(f"{config.spool_directory.name}~{number}")
-    return SpoolDirectory.open(path, fsync=config.file_buffer.fsync)
-
-
-def _target(config: Config) -> str:
-    """The database that messages are accepted for, as this broker is told to find it."""
-    postgres = config.postgres
-    ports = ",".join(str(port) for port in postgres.ports)
-    return f"{','.join(postgres.hosts)} {ports} {postgres.database}\n"
-
-
-def _target_of(path: Path) -> str | None:
-    try:
-        return (path / TARGET).read_text()
-    except OSError:
-        return None
-
-
-def adopt(config: Config, own: SpoolDirectory, target: str) -> list[SpoolDirectory]:
-    """Directories beside ours that nobody uses and that hold something for our database."""
-    adopted = []
-    for path in left_behind(config):
-        if path == own.path or not path.is_dir():
-            continue
-        try:
-            directory = SpoolDirectory.open(path)
-        except SpoolLocked:
-            continue
-        except SpoolError as error:
-            log.warning("%s is left alone: %s", path, error)
-            continue
-        if not directory.finished():
-            directory.close()
-        elif _target_of(path) not in (None, target):
-            log.warning("%s holds messages for another database: left alone", path)
-            directory.close()
-        else:
-            log.info("draining %s, left behind by another broker of this host", path)
-            adopted.append(directory)
-    return adopted
-
-
-def left_behind(config: Config) -> list[Path]:
-    """Where the spool of a broker may lie that went by another id, or had more workers or fewer.
-
-    A directory that was given may hold what is none of ours: there a spool is known by its lock.
-    Those of the other workers are theirs, though one may be on its way up at the moment.
-    """
-    root = config.spool_root
-    found = sorted(root.iterdir())
-    if config.file_buffer.directory:
-        found = [path for path in [root, *found] if (path / LOCK).exists()]
-    return [path for path in found if path not in config.worker_spool_directories]
 
 
 def accepted_us(message_id: str) -> int:
@@ -183,21 +105,25 @@ class Spooling:
             max_batch=config.batch_max,
             delete_unmovable=config.delete_unmovable,
         )
-        self._drains = [
-            Drain(
+        self._drains = {
+            directory: Drain(
                 directory,
                 writer=self._writer if directory is own else None,
                 store=self._replay,
                 config=drain_config,
                 settled=self._settled,
-                paused=self._paused,
+                paused=partial(self._paused, directory),
+                moved=self._moved,
             )
             for directory in ([] if own is None else [own]) + self._adopted
-        ]
+        }
         # Before anything is written: what is written later is counted as it comes.
-        self._lay_there = [(one, one.finished()) for one in self._directories()]
+        self._lay_there = self._files()
+        # Held by whoever writes records and counts them, or counts all of them anew.
+        self._counting = asyncio.Lock()
+        self._recounting = False
+        self._miscounted = asyncio.Event()
         self._failed = 0
-        self._writing = 0
         self._buffering = False
         self._back_at = 0.0
         self._flap_s = 0.0
@@ -222,18 +148,20 @@ class Spooling:
 
     async def write(self, loads: Sequence[Load], error: StoreError | None) -> None:
         """Settle every load: `buffered` once it is on disk, else `failed`."""
+        loads = await self._seal(loads)
+        async with self._counting:
+            if loads:
+                await self._write(loads, error)
+
+    async def _write(self, loads: Sequence[Load], error: StoreError | None) -> None:
         assert self._writer is not None
         unclear = error is not None and error.outcome_unknown
-        loads = await self._seal(loads)
         written: list[tuple[Load, list[Record]]] = []
         for load in loads:
             records = records_of(load, unclear=unclear)
             written.append((load, records))
             self.diversion.entered(load.gate.key, len(records))
-        if not written:
-            return
         self._say_buffering(error)
-        self._writing += 1
         try:
             await self._writer.append([one for _, records in written for one in records])
         except SpoolError as trouble:
@@ -245,8 +173,6 @@ class Spooling:
         else:
             for load, _ in written:
                 load.buffered()
-        finally:
-            self._writing -= 1
 
     async def _write_singly(
         self, written: Sequence[tuple[Load, list[Record]]], trouble: SpoolError
@@ -271,10 +197,16 @@ class Spooling:
         """Nothing lies plain on the disk whose queue encrypts, or may; without a key those
         fail that are known to.
         """
-        keys, partitions = self._broker.keys, self._broker.directory.partitions
-        rows = [(load, partitions.get(load.gate.key)) for load in loads]
-        secret = [load for load, row in rows if row is None or row.encryption_enabled]
+        keys, directory = self._broker.keys, self._broker.directory
+        rows = [(load, directory.partitions.get(load.gate.key)) for load in loads]
         if keys.can_seal:
+            secret = [
+                load
+                for load, row in rows
+                if row is None
+                or row.encryption_enabled
+                or directory.configured.get(load.gate.key[:2])
+            ]
             await sealing.seal_bounded(keys, [one for load in secret for one in load.parcels])
             return list(loads)
         allowed = []
@@ -314,13 +246,13 @@ class Spooling:
             self.wake()
 
     def wake(self) -> None:
-        for drain in self._drains:
+        for drain in self._drains.values():
             drain.poke()
 
     def closing(self) -> None:
         self.diversion.close()
 
-    async def clear(self, keys: Iterable[PartitionKey], timeout_s: float) -> bool:
+    async def clear(self, keys: Collection[PartitionKey], timeout_s: float) -> bool:
         """Whether none of these partitions lies in the spool any more."""
         return await self.diversion.clear(keys, timeout_s)
 
@@ -329,8 +261,8 @@ class Spooling:
     async def run(self) -> None:
         """Count what is there, then drain for ever."""
         await self._survey()
-        work = [self._watch_count(), self._keep_alive()]
-        for drain, directory in zip(self._drains, self._directories(), strict=True):
+        work = [self._look_at_disk(), self._keep_count(), self._keep_alive()]
+        for directory, drain in self._drains.items():
             alien = directory is not self._own
             work.append(self._drain_adopted(drain, directory) if alien else drain.run())
         tasks = [asyncio.create_task(one) for one in work]
@@ -344,32 +276,82 @@ class Spooling:
     def _directories(self) -> list[SpoolDirectory]:
         return ([] if self._own is None else [self._own]) + self._adopted
 
+    def _files(self) -> list[tuple[str, SpoolDirectory]]:
+        """What waits to be drained, in the order in which it will be."""
+        files = [(name, one) for one in self._directories() for name in one.finished()]
+        return sorted(files, key=itemgetter(0))
+
     async def _survey(self) -> None:
-        """Which partitions lie in the files: until that is known, all may."""
+        """Which partitions lie in the files: until that is known, all may.
+
+        A file that cannot be read now is the drain's to set aside; what it holds is counted
+        once that is done, or once it can be read.
+        """
         found: Counter[PartitionKey] = Counter()
-        for directory, names in self._lay_there:
-            for name in names:
+        for name, directory in self._lay_there:
+            try:
                 counts = await asyncio.to_thread(directory.survey, name)
-                for where, count in counts.items():
-                    key = key_of(where)
-                    # Moved to the end: a partition's place is that of its last file.
-                    found[key] = found.pop(key, 0) + count
+                by_key = [(key_of(where), count) for where, count in counts.items()]
+            except Exception as error:
+                log.error("nobody knows what lies in %s: %s", directory.path_of(name), error)
+                self._miscounted.set()
+                continue
+            for key, count in by_key:
+                # Moved to the end: a partition's place is that of its last file.
+                found[key] = found.pop(key, 0) + count
         self._lay_there.clear()
         if found:
             self._say_buffering(None)
         self.diversion.found(list(found.items()))
 
-    async def _watch_count(self) -> None:
-        """A file that was moved away unread, or taken by somebody, leaves without its records
-        being told; their partitions would stay closed for ever.
-        """
+    async def _look_at_disk(self) -> None:
+        """A look that fails must not end the drain, which runs beside it."""
+        files_lost = 0
         while True:
-            await asyncio.sleep(COUNT_S)
-            empty = all(directory.head() is None for directory in self._directories())
-            if empty and not self._writing and self.diversion.pending:
-                log.warning("spool: %d messages left it unread", self.diversion.pending)
-                self.diversion.nothing_left()
-                self._say_recovered()
+            for directory in self._directories():
+                try:
+                    await asyncio.to_thread(directory.refresh)
+                except OSError as error:
+                    log.warning("%s cannot be looked at: %s", directory.path, error)
+            if self._writer is not None and self._writer.files_lost != files_lost:
+                files_lost = self._writer.files_lost
+                self._miscounted.set()
+            await asyncio.sleep(REFRESH_S)
+
+    async def _keep_count(self) -> None:
+        """Count anew when records were lost: or their partitions were diverted for ever."""
+        pause_s = RECOUNT_PAUSE_S
+        while True:
+            await self._miscounted.wait()
+            # Time for the drain to get past the reason, and for more of the kind to come.
+            await asyncio.sleep(pause_s)
+            self._miscounted.clear()
+            try:
+                await self._recount()
+            except Exception as error:
+                log.warning("the spool cannot be counted now: %s", error)
+                self._miscounted.set()
+            again = self._miscounted.is_set()
+            pause_s = min(2 * pause_s, RECOUNT_PAUSE_MAX_S) if again else RECOUNT_PAUSE_S
+
+    async def _recount(self) -> None:
+        """As at the start: the drains wait, what is written meanwhile is counted as it comes."""
+        self._recounting = True
+        try:
+            for drain in list(self._drains.values()):
+                await drain.recount()
+            async with self._counting:
+                if self._writer is not None and self._own is not None:
+                    await self._writer.finalise()
+                    if self._own.unfinished():
+                        raise SpoolWriteFailed("a file is not finished yet")
+                self._lay_there = self._files()
+                self.diversion.lose_count()
+            await self._survey()
+        finally:
+            self._recounting = False
+            self.wake()
+        self._say_recovered()
 
     async def _drain_adopted(self, drain: Drain, directory: SpoolDirectory) -> None:
         """Until it is empty for a while; then whoever comes may have it."""
@@ -388,7 +370,7 @@ class Spooling:
             draining.cancel()
             await asyncio.gather(draining, return_exceptions=True)
         log.info("%s is drained", directory.path)
-        self._drains.remove(drain)
+        del self._drains[directory]
         self._adopted.remove(directory)
         directory.close()
 
@@ -411,15 +393,29 @@ class Spooling:
             except SpoolError as error:
                 log.debug("spool: %s", error)
 
-    def _paused(self) -> bool:
-        return not self._broker.ready or self.diversion.maintenance
+    def _paused(self, directory: SpoolDirectory) -> bool:
+        if not self._broker.ready or self.diversion.maintenance or self._recounting:
+            return True
+        if not self._adopted:
+            return False
+        # What was left by others belongs before what is ours, or the other way round: the
+        # names of the files tell. One directory that holds nothing lets the others go first.
+        due = {one: drain.due() for one, drain in self._drains.items()}
+        mine = due.pop(directory, None)
+        return any(name and (mine is None or name < mine) for name in due.values())
+
+    def _moved(self, name: str) -> None:
+        log.warning("%s did not hold what was counted: the spool is counted anew", name)
+        self._miscounted.set()
 
     def _settled(self, records: Sequence[Record]) -> None:
         """These records are out of the spool."""
         counts = Counter(record.whereabouts for record in records)
-        self.diversion.rate = max(drain.rate for drain in self._drains)
+        self.diversion.rate = max(drain.rate for drain in self._drains.values())
         for where, count in counts.items():
             self.diversion.left(key_of(where), count)
+        if self._adopted:
+            self.wake()  # the oldest file may be another directory's now
         self._say_recovered()
 
     def _say_buffering(self, error: StoreError | None) -> None:
@@ -457,7 +453,8 @@ class Spooling:
             failed_bytes=sum(one.failed_bytes for one in stats),
             oldest_age_s=age_s,
             free_bytes=min((one.free_bytes for one in stats), default=0),
-            healthy=self.diversion.store_up and all(drain.healthy for drain in self._drains),
+            healthy=self.diversion.store_up
+            and all(drain.healthy for drain in self._drains.values()),
         )
 
     async def stop(self) -> None:

@@ -79,11 +79,15 @@ class Directory:
         # The queues that encrypt, as far as a schedule was told; for timers, whose queue need
         # not exist.
         self.encrypting: Bounded[QueueKey, bool] = Bounded(entries_max=QUEUES_MAX, ttl_s=ttl_s)
+        # Queues that were configured here: a partition's row may be older than that, and says so
+        # only when the database is asked.
+        self.configured: Bounded[QueueKey, bool] = Bounded(entries_max=QUEUES_MAX, ttl_s=ttl_s)
         # (queue id, group) -> the stored conflation policy.
         self.groups: Bounded[tuple[int, str], bool] = Bounded(entries_max=GROUPS_MAX, ttl_s=ttl_s)
 
     def forget_queue(self, tenant: UUID, queue: str) -> None:
         self.queues.forget((tenant, queue))
+        self.configured.put((tenant, queue), True)
 
     def forget_queue_id(self, queue_id: int) -> None:
         """The queue of this id is gone, whatever its name was."""

@@ -34,7 +34,7 @@ def store_error(error: Exception, *, sent: bool) -> StoreError:
     if state is None:
         return StoreError(text, outcome_unknown=True) if sent else NoConnection(text)
     if state == CANCELLED:
-        return StatementCancelled(text)
+        return StatementCancelled(text, sqlstate=state)
     if state in TRANSIENT_STATES or state[:2] in TRANSIENT_CLASSES:
         return StoreError(
             text, outcome_unknown=sent and state not in NOTHING_HAPPENED, sqlstate=state

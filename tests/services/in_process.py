@@ -24,7 +24,8 @@ from brokers.services import mesh as mesh_service
 from brokers.services import pop as pop_service
 from brokers.services import push as push_service
 from brokers.services import queues as queue_service
-from brokers.services.spool import Spooling, open_directories
+from brokers.services.spool import Spooling
+from brokers.services.spool_directories import open_directories
 from queen_project import config as environment
 from tests.harness import Database
 

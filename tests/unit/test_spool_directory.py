@@ -72,6 +72,14 @@ def test_a_second_opener_is_refused_until_the_first_is_gone(path: Path):
         holder.communicate(timeout=10)
 
 
+def test_looking_tells_of_what_lies_in_an_unfinished_file_too(path: Path):
+    path.mkdir(parents=True)
+    lying = records(3)
+    (path / "1700000000000-00000000.tmp").write_bytes(encode_many(lying))
+    seen = look(path)
+    assert (seen.events, seen.oldest_us) == (3, lying[0].accepted_us)
+
+
 def test_one_process_cannot_open_it_twice(path: Path):
     with opened(path), pytest.raises(SpoolLocked):
         SpoolDirectory.open(path)

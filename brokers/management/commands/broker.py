@@ -14,7 +14,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from brokers.config import Config
-from brokers.services.spool import open_directories
+from brokers.services.spool_directories import open_directories
 from brokers.store.capacity import read_capacity
 from queen_project import config as environment
 from queen_project import embedded, logs, serving, workers
