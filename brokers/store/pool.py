@@ -43,7 +43,7 @@ BEGIN_READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 class Watched:
     """The present call of a connection: its time limit, and whether the server warned, during
-    it, that it did not wait for a standby. `keeps_session`: no proxy lends the session to others."""
+    it, that it did not wait for a standby. `keeps_session`: no proxy lends it to others."""
 
     __slots__ = ("keeps_session", "limit", "warned")
 

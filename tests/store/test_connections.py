@@ -6,7 +6,7 @@ may be kept in it, nor left there.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ SELECT current_setting('default_transaction_isolation'),
 
 
 @pytest.fixture
-def strict(fresh_database: Callable[..., Database]) -> Iterator[Database]:
+def strict(fresh_database: Callable[..., Database]) -> Database:
     database = fresh_database(schema=False)
     with database.connect() as db:
         db.execute(
@@ -33,7 +33,7 @@ def strict(fresh_database: Callable[..., Database]) -> Iterator[Database]:
                 sql.Identifier(database.name)
             )
         )
-    yield database
+    return database
 
 
 def config(database: Database, **more: Any) -> PostgresConfig:
