@@ -203,9 +203,18 @@ class Broker:
             ("switches", self.switches.run()),
             ("loop lag", self._measure_lag()),
         ):
-            self._tasks.append(asyncio.create_task(work, name=name))
+            self._keep_running(name, work)
         for name, begin in self._background:
-            self._tasks.append(asyncio.create_task(begin(), name=name))
+            self._keep_running(name, begin())
+
+    def _keep_running(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        def told(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.critical("%s has ended, restart this broker", name, exc_info=error)
+
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(told)
+        self._tasks.append(task)
 
     def use_spool(self, spool: Spool) -> None:
         """Where pushes go while the database is away; said before the start."""
@@ -335,7 +344,8 @@ class Broker:
     async def _write_statistics(self) -> None:
         while True:
             await asyncio.sleep(self.config.jobs.metrics_flush_ms / 1000)
-            await self._flush_tally()
+            if self.ready:
+                await self._flush_tally()
 
     async def _flush_tally(self) -> None:
         taken = self.tally.take()

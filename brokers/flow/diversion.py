@@ -96,7 +96,7 @@ class Diversion:
         """They are out of it again: stored, given up as poison, or never written."""
         self._left += count
         remaining = self._counts.get(key, 0) - count
-        if remaining > 0:
+        if remaining > 0 and self.pending > 0:
             self._counts[key] = remaining
             return
         self._counts.pop(key, None)
@@ -105,6 +105,12 @@ class Diversion:
             if not one.done():
                 one.set_result(None)
         self._reconsider(key)
+
+    def nothing_left(self) -> None:
+        """The spool was found to be empty: what is still counted left it unheard of."""
+        self._left = self._written
+        for key in list(self._counts):
+            self.left(key, 0)
 
     def path(self, key: PartitionKey) -> Path:
         if not self._store_up or self._maintenance or not self._known:

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 # Statements that failed for a reason of their own: the database is there.
 STATEMENT_STATES = ("40001", "40P01", "55P03", "57014")
-REFRESH_S = 1.0
+COUNT_S = 0.2
 SHARED_ID_MAX = 64
 TARGET = "database"
 FLAP_S = 5.0
@@ -184,6 +184,7 @@ class Spooling:
         # Before anything is written: what is written later is counted as it comes.
         self._lay_there = [(one, one.finished()) for one in self._directories()]
         self._failed = 0
+        self._writing = 0
         self._buffering = False
         self._back_at = 0.0
         self._flap_s = 0.0
@@ -219,6 +220,7 @@ class Spooling:
         if not written:
             return
         self._say_buffering(error)
+        self._writing += 1
         try:
             await self._writer.append([one for _, records in written for one in records])
         except SpoolError as trouble:
@@ -230,6 +232,8 @@ class Spooling:
         else:
             for load, _ in written:
                 load.buffered()
+        finally:
+            self._writing -= 1
 
     async def _write_singly(
         self, written: Sequence[tuple[Load, list[Record]]], trouble: SpoolError
@@ -312,7 +316,7 @@ class Spooling:
     async def run(self) -> None:
         """Count what is there, then drain for ever."""
         await self._survey()
-        work = [self._look_at_disk(), self._keep_alive()]
+        work = [self._watch_count(), self._keep_alive()]
         for drain, directory in zip(self._drains, self._directories(), strict=True):
             alien = directory is not self._own
             work.append(self._drain_adopted(drain, directory) if alien else drain.run())
@@ -342,11 +346,17 @@ class Spooling:
             self._say_buffering(None)
         self.diversion.found(list(found.items()))
 
-    async def _look_at_disk(self) -> None:
+    async def _watch_count(self) -> None:
+        """A file that was moved away unread, or taken by somebody, leaves without its records
+        being told; their partitions would stay closed for ever.
+        """
         while True:
-            for directory in self._directories():
-                await asyncio.to_thread(directory.refresh)
-            await asyncio.sleep(REFRESH_S)
+            await asyncio.sleep(COUNT_S)
+            empty = all(directory.head() is None for directory in self._directories())
+            if empty and not self._writing and self.diversion.pending:
+                log.warning("spool: %d messages left it unread", self.diversion.pending)
+                self.diversion.nothing_left()
+                self._say_recovered()
 
     async def _drain_adopted(self, drain: Drain, directory: SpoolDirectory) -> None:
         """Until it is empty for a while; then whoever comes may have it."""

@@ -16,8 +16,11 @@ Imports config, errors, failures. Used by calls.py, combine.py and runtime.py.
 """
 
 import asyncio
+import contextlib
 import logging
+import os
 import select
+import socket
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -36,63 +39,97 @@ log = logging.getLogger(__name__)
 RECONNECT_MIN_S = 0.05
 RECONNECT_MAX_S = 1.0
 CANCEL_S = 2.0
+CANCELLED_S = 0.5
 AWAY_WAIT_S = 1.0
 SESSION_READ_COMMITTED = "SET default_transaction_isolation TO 'read committed'"
 BEGIN_READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 
 class Watched:
-    """The present call of a connection: its time limit, and whether the server warned, during
-    it, that it did not wait for a standby. `keeps_session`: no proxy lends it to others."""
+    """The present call of a connection: whether its time is up, and whether the server warned,
+    during it, that it did not wait for a standby. `keeps_session`: no proxy lends it to others.
+    """
 
-    __slots__ = ("keeps_session", "limit", "warned")
+    __slots__ = ("_connection", "_ending", "expired", "keeps_session", "running", "warned")
 
     def __init__(self, connection: AsyncConnection, *, keeps_session: bool) -> None:
+        self._connection = connection
+        self._ending: asyncio.Task[None] | None = None
         self.keeps_session = keeps_session
+        self.running = False
+        self.expired = False
         self.warned = False
-        self.limit: asyncio.Timeout | None = None
         connection.add_notice_handler(self._notice)
 
     def _notice(self, diagnostic: Diagnostic) -> None:
         if diagnostic.sqlstate == "01000" and "wait" in (diagnostic.message_primary or ""):
             self.warned = True
 
+    def begin(self) -> None:
+        self.running, self.expired, self.warned = True, False, False
+
+    def expire(self) -> None:
+        """Time is up: ask the server to stop the statement, and do not wait for long."""
+        self._ending = asyncio.create_task(self._end(), name="end a statement")
+
+    async def _end(self) -> None:
+        self.expired = True
+        try:
+            await self._connection.cancel_safe(timeout=CANCEL_S)
+        except psycopg.Error as error:
+            log.info("cancel not delivered: %s", error)
+        await asyncio.sleep(CANCELLED_S)
+        self.cut()
+
+    def cut(self) -> None:
+        """End the call now: its socket has no other end any more, so psycopg sees it closed.
+
+        Not a cancellation of the task: psycopg would ask a server for ten seconds that does
+        not answer.
+        """
+        if not self.running or self._connection.closed:
+            return
+        self.expired = True
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(fileno=os.dup(self._connection.fileno())) as ours,
+        ):
+            ours.shutdown(socket.SHUT_RDWR)
+
 
 async def _run(
     connection: AsyncConnection, watched: Watched, statement: str, parameters: Any, timeout_s: float
 ) -> list[Any]:
     """One statement; on any doubt the connection is closed, so that nobody reuses it."""
-    watched.warned = False
+    watched.begin()
+    limit = asyncio.get_running_loop().call_later(timeout_s, watched.expire)
     try:
-        rows = await _answer(connection, watched, statement, parameters, timeout_s)
-    except TimeoutError:
-        await _cancel(connection)
-        raise StoreError("the statement ran into its time limit", outcome_unknown=True) from None
+        cursor = connection.cursor(binary=True)
+        if watched.keeps_session:
+            await cursor.execute(statement, parameters)
+        else:
+            await _execute_alone(connection, cursor, statement, parameters)
+        # Not `description`: it describes every column anew, at each call.
+        answered = cursor.pgresult is not None and cursor.pgresult.nfields > 0
+        rows = await cursor.fetchall() if answered else []
     except asyncio.CancelledError:
         await _cancel(connection)
         raise
     except psycopg.Error as error:
+        if watched.expired:
+            await connection.close()
+            text = "the statement ran into its time limit"
+            raise StoreError(text, outcome_unknown=True) from None
         raise store_error(error, sent=True) from error
+    finally:
+        limit.cancel()
+        watched.running = False
+    if watched.expired:
+        # It answered at the last moment; the cancel may yet meet the next statement.
+        await connection.close()
     if watched.warned:
         raise StoreError("committed here, but not known to be on the standby", outcome_unknown=True)
     return rows
-
-
-async def _answer(
-    connection: AsyncConnection, watched: Watched, statement: str, parameters: Any, timeout_s: float
-) -> list[Any]:
-    try:
-        async with asyncio.timeout(timeout_s) as watched.limit:
-            cursor = connection.cursor(binary=True)
-            if watched.keeps_session:
-                await cursor.execute(statement, parameters)
-            else:
-                await _execute_alone(connection, cursor, statement, parameters)
-            # Not `description`: it describes every column anew, at each call.
-            answered = cursor.pgresult is not None and cursor.pgresult.nfields > 0
-            return await cursor.fetchall() if answered else []
-    finally:
-        watched.limit = None
 
 
 async def _execute_alone(
@@ -252,9 +289,9 @@ class Lane:
                 raise
 
     def abort(self) -> None:
-        """Let the call in flight run into its time limit now: its answer is not coming."""
-        if self._watched is not None and self._watched.limit is not None:
-            self._watched.limit.reschedule(asyncio.get_running_loop().time())
+        """End the call in flight: its answer is not coming."""
+        if self._watched is not None:
+            self._watched.cut()
 
     async def _connect(self) -> AsyncConnection:
         if time.monotonic() < self._retry_at:

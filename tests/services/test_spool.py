@@ -251,3 +251,19 @@ async def test_a_spool_that_waits_in_maintenance_keeps_the_rows_that_will_judge_
     await client.broker.switches.throw({"maintenance": False})
     await emptied(client)
     assert await stored(client, fresh_queue) == ["a1"], "the second is a duplicate of its window"
+
+
+async def test_a_file_that_somebody_took_away_does_not_close_its_partitions_for_ever(
+    own_database, tmp_path, fresh_queue
+):
+    spool = tmp_path / "spool"
+    async with running(own_database, spool=spool, FILE_BUFFER_EVENTS_PER_FILE="1") as client:
+        await client.broker.switches.throw({"maintenance": True})
+        await status(client, fresh_queue, "taken")
+        await status(client, fresh_queue, "kept")
+        oldest = min(spool.glob("*.buf"))
+        oldest.unlink()
+        await client.broker.switches.throw({"maintenance": False})
+        await emptied(client)
+        assert await status(client, fresh_queue, "later") == ["queued"]
+        assert await stored(client, fresh_queue) == ["kept", "later"]
