@@ -19,13 +19,14 @@ POLL_MS = 2000
 
 
 class Consumer:
-    """Of one group, through whatever `url` says now."""
+    """Of one group; `url` says where, after so many connections that broke."""
 
-    def __init__(self, url: Callable[[], str], queue: str, group: str) -> None:
+    def __init__(self, url: Callable[[int], str], queue: str, group: str) -> None:
         self.queue, self.group = queue, group
         # What was completed by an ack that was answered with success, by partition.
         self.completed: dict[str, list[Any]] = defaultdict(list)
         self.faults: list[str] = []
+        self.refusals: list[str] = []
         self._url = url
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._consume, name=f"consumer {group}")
@@ -58,11 +59,15 @@ class Consumer:
             "leaseSeconds": LEASE_S,
         }
         try:
-            answer = wire.get(f"{self._url()}/api/v1/pop/queue/{self.queue}", **options)
-        except httpx.HTTPError:
+            answer = wire.get(
+                f"{self._url(len(self.refusals))}/api/v1/pop/queue/{self.queue}", **options
+            )
+        except httpx.HTTPError as error:
+            self.refusals.append(type(error).__name__)
             time.sleep(RETRY_S)
             return []
         if answer.status_code >= 500:
+            self.refusals.append(f"{answer.status_code} {answer.text[:200]}")
             time.sleep(RETRY_S)
         messages = answer.json()["messages"] if answer.status_code == 200 else []
         # Everything below what was completed is done with: to hand it out again is a fault.
@@ -77,8 +82,9 @@ class Consumer:
     def _complete(self, wire: WireClient, message: Json) -> None:
         body = ack_of(message) | {"consumerGroup": self.group}
         try:
-            answer = wire.http.post(f"{self._url()}/api/v1/ack", json=body)
-        except httpx.HTTPError:
+            answer = wire.http.post(f"{self._url(len(self.refusals))}/api/v1/ack", json=body)
+        except httpx.HTTPError as error:
+            self.refusals.append(type(error).__name__)
             return
         if answer.status_code != 200 or not answer.json()[0]["success"]:
             return

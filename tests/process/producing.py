@@ -22,9 +22,9 @@ TAKEN = ("queued", "duplicate", "buffered")
 
 
 class Producer:
-    """Pushes 0, 1, 2, ... to its partition through whatever `url` says now."""
+    """Pushes 0, 1, 2, ... to its partition; `url` says where, after so many refusals."""
 
-    def __init__(self, url: Callable[[], str], queue: str, partition: str) -> None:
+    def __init__(self, url: Callable[[int], str], queue: str, partition: str) -> None:
         self.queue, self.partition = queue, partition
         self.pushed = 0
         self.statuses: Counter[str] = Counter()
@@ -69,7 +69,8 @@ class Producer:
     def _push_until_taken(self, wire: WireClient, item: Json) -> str:
         while True:
             try:
-                answer = wire.http.post(f"{self._url()}/api/v1/push", json={"items": [item]})
+                url = f"{self._url(len(self.refusals))}/api/v1/push"
+                answer = wire.http.post(url, json={"items": [item]})
             except httpx.HTTPError as error:
                 self.refusals.append(type(error).__name__)
             else:

@@ -46,8 +46,8 @@ def test_a_failover_loses_nothing_doubles_nothing_and_needs_no_restart(
     pair: Pair, broker: BrokerProcess, fresh_queue: str
 ):
     quiet = [f"{fresh_queue}-quiet-{n}" for n in range(5)]
-    producers = [Producer(lambda: broker.url, fresh_queue, f"p{n}") for n in range(3)]
-    consumer = Consumer(lambda: broker.url, fresh_queue, "g")
+    producers = [Producer(lambda _: broker.url, fresh_queue, f"p{n}") for n in range(3)]
+    consumer = Consumer(lambda _: broker.url, fresh_queue, "g")
     with WireClient.at(broker.url) as wire:
         until_storing(wire)
         parked = Parked(broker.url, quiet)

@@ -51,7 +51,7 @@ def test_a_broker_whose_server_processes_are_all_terminated_again_and_again_lose
 ):
     process = site.start()
     quiet = names(fresh_queue)
-    producer = Producer(lambda: process.url, fresh_queue, "p")
+    producer = Producer(lambda _: process.url, fresh_queue, "p")
     with WireClient.at(process.url) as wire, site.database.connect() as db:
         parked = Parked(process.url, quiet)
         with producer:
