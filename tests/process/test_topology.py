@@ -193,10 +193,11 @@ def test_what_is_pushed_through_one_broker_is_popped_through_the_other(
             eventually(lambda wire=wire: hears_the_others(wire, running))
         for writer, reader, process in ((here, there, b), (there, here, a)):
             parked = Parked(process.url, [fresh_queue])
-            assert push(writer, fresh_queue, "over there") == ["queued"]
-            assert parked.answers() == {fresh_queue: ["over there"]}
-            push(writer, fresh_queue, "later")
-            assert reader.payloads(fresh_queue, autoAck=True) == ["later"]
+            woken, later = f"wakes {process.port}", f"later at {process.port}"
+            assert push(writer, fresh_queue, woken) == ["queued"]
+            assert parked.answers() == {fresh_queue: [woken]}
+            assert push(writer, fresh_queue, later) == ["queued"]
+            assert reader.payloads(fresh_queue, autoAck=True) == [later]
 
 
 def test_a_broker_that_is_made_anew_finds_in_its_volume_what_it_buffered(
