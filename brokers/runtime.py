@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -173,6 +174,7 @@ class Broker:
             self._watch_lane,
         ]
         self._look = asyncio.Event()
+        self._server_started: datetime | None = None
         self.timer_alarm = Alarm()
         self.timer_metrics = TimerMetrics()
         self.leader_metrics = LeaderMetrics()
@@ -316,7 +318,7 @@ class Broker:
                     await self._apply_schema()
                     await self.switches.refresh()
                     schema_applied = True
-                await self._look_twice()
+                self._meet(await self._look_twice())
             except install.SchemaMismatch as error:
                 log.error("%s", error)
                 self._now_ready(False)
@@ -333,15 +335,28 @@ class Broker:
                     await self._look.wait()
             self._look.clear()
 
-    async def _look_twice(self) -> None:
+    async def _look_twice(self) -> datetime:
         """A connection that broke may be all that broke; only a new one tells."""
         connected = self._watch_lane.connected
         try:
-            await calls.ping_writable(self._watch_lane.fetch, timeout_s=PING_S)
+            return await calls.ping_writable(self._watch_lane.fetch, timeout_s=PING_S)
         except StoreError:
             if not connected or self._watch_lane.connected:
                 raise
-            await calls.ping_writable(self._watch_lane.fetch, timeout_s=PING_S)
+            return await calls.ping_writable(self._watch_lane.fetch, timeout_s=PING_S)
+
+    def _meet(self, server_started: datetime) -> None:
+        """A server that was restarted may be a promoted standby that lacks the last commits, or
+        a restored backup: an id that we knew may be another queue's by now. Nothing in memory
+        is believed any more, and whoever waits looks again.
+        """
+        met, self._server_started = self._server_started, server_started
+        if met in (None, server_started):
+            return
+        log.info("the database was restarted, or is another one: what was known of it is forgotten")
+        self.directory.forget_everything()
+        self.announce.rings.drop_all()
+        self.gates.ring_everyone()
 
     async def _apply_schema(self) -> None:
         await self.store.ping()

@@ -28,7 +28,8 @@ import httpx
 import psycopg
 import pytest
 
-from tests import harness
+from queen_project import embedded_paths
+from tests import harness, pooler
 
 harness.prepare_environment()
 django.setup()
@@ -44,12 +45,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="uvicorn",
         help="the HTTP server under `broker` and, unless told otherwise, `start_broker`",
     )
+    parser.addoption(
+        "--pgbouncer",
+        metavar="PROGRAM",
+        help="brokers reach PostgreSQL through this PgBouncer, in transaction mode",
+    )
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Path]:
+def postgres(pytestconfig: pytest.Config) -> Iterator[Path]:
     with harness.shared_postgres() as data_dir:
-        yield data_dir
+        program = pytestconfig.getoption("--pgbouncer")
+        if program is None:
+            yield data_dir
+            return
+        host = str(embedded_paths.socket_dir(data_dir))
+        directory = data_dir / f"pgbouncer-{harness.WORKER}"
+        with pooler.running(program, host, embedded_paths.PORT, directory) as port:
+            harness.POOLER_PORT = port
+            yield data_dir
 
 
 @pytest.fixture

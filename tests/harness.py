@@ -40,6 +40,8 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 # The operating system outlives every test, and only its crash would need a sync.
 FAST = {"fsync": "off", "shared_buffers": "128MB", "max_connections": "300"}
+# Where brokers find PostgreSQL when it is not where tests find it: `--pgbouncer`.
+POOLER_PORT: int | None = None
 LISTENING = re.compile(r"listening on http://\S+:(\d+)")
 
 APPLY_SCHEMA = """
@@ -151,6 +153,17 @@ class Database:
 
     @property
     def environment(self) -> dict[str, str]:
+        if POOLER_PORT is not None:
+            return {
+                "PG_HOST": "127.0.0.1",
+                "PG_PORT": str(POOLER_PORT),
+                "PG_DATABASE": self.name,
+                "QUEEN_PREPARE_STATEMENTS": "false",
+            }
+        return self.direct_environment
+
+    @property
+    def direct_environment(self) -> dict[str, str]:
         return {"PG_HOST": self.host, "PG_PORT": str(self.port), "PG_DATABASE": self.name}
 
     def connect(self, **arguments: Any) -> psycopg.Connection[Any]:
@@ -193,7 +206,7 @@ def _make_template(connection: psycopg.Connection[Any], template: Database) -> N
     done = subprocess.run(
         [sys.executable, "-c", APPLY_SCHEMA],
         cwd=PROJECT_DIR,
-        env={**os.environ, **draft.environment},
+        env={**os.environ, **draft.direct_environment},
         capture_output=True,
         text=True,
         timeout=120,

@@ -401,6 +401,10 @@ class Rings:
         for ring in self._rings.pop(queue_id, {}).values():
             ring.clear()
 
+    def drop_all(self) -> None:
+        for queue_id in list(self._rings):
+            self.drop(queue_id)
+
     def sweep(self, idle_s: float, kept: Callable[[Ring], bool]) -> None:
         """Drop rings that no pop has used for so long, unless somebody sits at them."""
         oldest = time.monotonic() - idle_s

@@ -11,7 +11,7 @@ Imports errors. Used by services/ and flow/.
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from brokers.errors import StoreError
@@ -19,7 +19,10 @@ from brokers.errors import StoreError
 Fetch = Callable[..., Awaitable[list[Any]]]
 
 PING = "SELECT 1"
-PING_WRITABLE = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
+PING_WRITABLE = """
+SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean,
+       pg_postmaster_start_time()
+"""
 QUEUE_ENSURE = """
 SELECT id, uid::text, config_version, lease_time, delayed_processing, window_buffer,
        min_pop_wait_time, encryption_enabled, max_deliveries
@@ -259,11 +262,16 @@ async def ping(fetch: Fetch, *, timeout_s: float) -> None:
     await fetch(PING, timeout_s=timeout_s)
 
 
-async def ping_writable(fetch: Fetch, *, timeout_s: float) -> None:
-    """A round trip to a server that takes writes; a standby counts as away."""
-    [[read_only]] = await fetch(PING_WRITABLE, (), timeout_s=timeout_s)
+async def ping_writable(fetch: Fetch, *, timeout_s: float) -> datetime:
+    """A round trip to a server that takes writes; a standby counts as away.
+
+    Answers when the server was started: another time is a server that was restarted, or
+    another server.
+    """
+    [[read_only, started]] = await fetch(PING_WRITABLE, (), timeout_s=timeout_s)
     if read_only:
         raise StoreError("the server is read-only", sqlstate="25006")
+    return cast(datetime, started)
 
 
 async def queue_ensure(fetch: Fetch, tenant: UUID, name: str) -> QueueRow:

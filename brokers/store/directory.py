@@ -85,6 +85,18 @@ class Directory:
         # (queue id, group) -> the stored conflation policy.
         self.groups: Bounded[tuple[int, str], bool] = Bounded(entries_max=GROUPS_MAX, ttl_s=ttl_s)
 
+    def forget_everything(self) -> None:
+        """It may be another database that answers now, where ids mean other things."""
+        for known in (
+            self.queues,
+            self.partitions,
+            self.discoveries,
+            self.partition_ids,
+            self.encrypting,
+            self.groups,
+        ):
+            known.clear()
+
     def forget_queue(self, tenant: UUID, queue: str) -> None:
         self.queues.forget((tenant, queue))
         self.configured.put((tenant, queue), True)

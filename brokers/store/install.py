@@ -36,6 +36,8 @@ def apply_schema(config: Config) -> list[str]:
     """Migrate and install; returns the names of the procedures that were (re)installed."""
     parameters = config.postgres.parameters(application_name="queen-schema")
     with psycopg.connect(**parameters) as connection:
+        # Who waited for the lock has to see what the one before it did.
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         connection.execute(LOCK)
         try:

@@ -7,6 +7,11 @@ autocommit: a procedure call is a transaction of its own, and nothing is ever id
 A server that is told to stop waiting for its synchronous standby answers success with
 warning 01000: such a call's outcome is unknown, whatever it returned.
 
+Calls need READ COMMITTED, whatever a role or database has as its default. A connection
+says so once for its session. Behind a transaction-pooling proxy a session belongs to
+nobody: what is set there is lost to us and found by others, so there each call is a
+transaction that says so itself, in the same round trip.
+
 Imports config, errors, failures. Used by calls.py, combine.py and runtime.py.
 """
 
@@ -21,8 +26,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor
 from psycopg.errors import Diagnostic
+from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from brokers.config import PostgresConfig
@@ -35,20 +41,21 @@ RECONNECT_MAX_S = 1.0
 CANCEL_S = 2.0
 CANCELLED_S = 0.5
 AWAY_WAIT_S = 1.0
-# What the procedures are written for, whatever a role or database has as its default.
-READ_COMMITTED = "SET default_transaction_isolation TO 'read committed'"
+SESSION_READ_COMMITTED = "SET default_transaction_isolation TO 'read committed'"
+BEGIN_READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 
 class Watched:
     """The present call of a connection: whether its time is up, and whether the server warned,
-    during it, that it did not wait for a standby.
+    during it, that it did not wait for a standby. `keeps_session`: no proxy lends it to others.
     """
 
-    __slots__ = ("_connection", "_ending", "expired", "running", "warned")
+    __slots__ = ("_connection", "_ending", "expired", "keeps_session", "running", "warned")
 
-    def __init__(self, connection: AsyncConnection) -> None:
+    def __init__(self, connection: AsyncConnection, *, keeps_session: bool) -> None:
         self._connection = connection
         self._ending: asyncio.Task[None] | None = None
+        self.keeps_session = keeps_session
         self.running = False
         self.expired = False
         self.warned = False
@@ -98,7 +105,10 @@ async def _run(
     limit = asyncio.get_running_loop().call_later(timeout_s, watched.expire)
     try:
         cursor = connection.cursor(binary=True)
-        await cursor.execute(statement, parameters)
+        if watched.keeps_session:
+            await cursor.execute(statement, parameters)
+        else:
+            await _execute_alone(connection, cursor, statement, parameters)
         # Not `description`: it describes every column anew, at each call.
         answered = cursor.pgresult is not None and cursor.pgresult.nfields > 0
         rows = await cursor.fetchall() if answered else []
@@ -120,6 +130,30 @@ async def _run(
     if watched.warned:
         raise StoreError("committed here, but not known to be on the standby", outcome_unknown=True)
     return rows
+
+
+async def _execute_alone(
+    connection: AsyncConnection, cursor: AsyncCursor, statement: str, parameters: Any
+) -> None:
+    """The statement as a transaction that needs nothing of its session and leaves nothing there."""
+    try:
+        async with connection.pipeline():
+            await connection.execute(BEGIN_READ_COMMITTED)
+            await cursor.execute(statement, parameters)
+            await connection.execute("COMMIT")
+    except psycopg.Error:
+        # The proxy keeps a failed transaction's server for us until it is over.
+        if connection.info.transaction_status == TransactionStatus.INERROR:
+            await connection.rollback()
+        raise
+
+
+async def _prepare(connection: AsyncConnection, *, keeps_session: bool) -> Watched:
+    """What a new connection needs before its first call."""
+    connection.prepare_threshold = 1 if keeps_session else None
+    if keeps_session:
+        await connection.execute(SESSION_READ_COMMITTED, prepare=False)
+    return Watched(connection, keeps_session=keeps_session)
 
 
 def _is_dead(connection: AsyncConnection) -> bool:
@@ -151,7 +185,7 @@ class Pool:
         self, config: PostgresConfig, *, size: int, name: str, wait_s: float | None = None
     ) -> None:
         self._timeout_s = config.stmt_timeout_ms / 1000
-        self._prepare = config.prepare
+        self._keeps_session = config.prepare
         self._wait_s = wait_s or min(self._timeout_s, config.connect_timeout_s + 1.0)
         # While the database is known to be away, callers are told soon.
         self.away = True
@@ -169,11 +203,10 @@ class Pool:
         )
 
     async def _configure(self, connection: AsyncConnection) -> None:
-        connection.prepare_threshold = 1 if self._prepare else None
-        await connection.execute(READ_COMMITTED)
+        watched = await _prepare(connection, keeps_session=self._keeps_session)
         for gone in [one for one in self._watched if one.closed]:
             del self._watched[gone]
-        self._watched[connection] = Watched(connection)
+        self._watched[connection] = watched
 
     async def open(self) -> None:
         await self._pool.open(wait=False)
@@ -224,8 +257,9 @@ class Lane:
     def __init__(self, config: PostgresConfig, *, name: str) -> None:
         self._parameters = {**config.parameters(application_name=name), "autocommit": True}
         self._timeout_s = config.stmt_timeout_ms / 1000
-        self._connect_s = config.connect_timeout_s + 1.0
-        self._prepare = config.prepare
+        # Each host that does not answer takes its time-out before the next one is tried.
+        self._connect_s = config.connect_timeout_s * max(1, len(config.hosts)) + 1.0
+        self._keeps_session = config.prepare
         self._connection: AsyncConnection | None = None
         self._watched: Watched | None = None
         self._retry_at = 0.0
@@ -265,15 +299,14 @@ class Lane:
         try:
             async with asyncio.timeout(self._connect_s):
                 connection = await AsyncConnection.connect(**self._parameters)
-                await connection.execute(READ_COMMITTED)
+                watched = await _prepare(connection, keeps_session=self._keeps_session)
         except (TimeoutError, psycopg.Error) as error:
             # While it is away, callers are told at once instead of queueing at its door.
             self._retry_at = time.monotonic() + self._backoff_s
             self._backoff_s = min(self._backoff_s * 2, RECONNECT_MAX_S)
             raise NoConnection(f"the database is away: {error}".strip()) from error
         self._backoff_s = RECONNECT_MIN_S
-        connection.prepare_threshold = 1 if self._prepare else None
-        self._connection, self._watched = connection, Watched(connection)
+        self._connection, self._watched = connection, watched
         return connection
 
     async def close(self) -> None:
