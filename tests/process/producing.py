@@ -18,6 +18,8 @@ from tests.wire_client import Json, WireClient
 
 PAUSE_S = 0.005
 RETRY_S = 0.05
+# After its end: what is under way is taken by then, or never.
+GIVE_UP_S = 30.0
 TAKEN = ("queued", "duplicate", "buffered")
 
 
@@ -32,6 +34,7 @@ class Producer:
         self.refusals: list[str] = []
         self._url = url
         self._over = threading.Event()
+        self._give_up_at = float("inf")
         self._thread = threading.Thread(target=self._produce, name=f"producer {partition}")
 
     def __enter__(self) -> Self:
@@ -39,6 +42,7 @@ class Producer:
         return self
 
     def __exit__(self, *about: object) -> None:
+        self._give_up_at = time.monotonic() + GIVE_UP_S
         self._over.set()
         self._thread.join()
 
@@ -67,7 +71,7 @@ class Producer:
                 time.sleep(PAUSE_S)
 
     def _push_until_taken(self, wire: WireClient, item: Json) -> str:
-        while True:
+        while time.monotonic() < self._give_up_at:
             try:
                 url = f"{self._url(len(self.refusals))}/api/v1/push"
                 answer = wire.http.post(url, json={"items": [item]})
@@ -79,3 +83,4 @@ class Producer:
                     return status
                 self.refusals.append(f"{answer.status_code} {answer.text[:200]}")
             time.sleep(RETRY_S)
+        raise AssertionError(f"never taken: {self.refusals[-3:]}")
