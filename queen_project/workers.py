@@ -259,11 +259,6 @@ def _run_directory(config: Config) -> Iterator[Path]:
     """Where the sockets of this broker's workers lie: ours alone, and with a short path."""
     digest = hashlib.sha256(config.server.server_id.encode()).hexdigest()[:16]
     path = config.paths.data_dir / "run" / digest
-    longest = os.fsencode(path / LONGEST_SOCKET_NAME)
-    if len(longest) > PATH_BYTES_MAX:
-        with tempfile.TemporaryDirectory(prefix="queen-run-", dir="/tmp") as other:
-            yield Path(other)
-        return
     try:
         config.paths.data_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -272,6 +267,11 @@ def _run_directory(config: Config) -> Iterator[Path]:
         raise WorkersFailed(f"the directory {path} cannot be used: {error.strerror}") from error
     try:
         _take(lock, config)
+        if len(os.fsencode(path / LONGEST_SOCKET_NAME)) > PATH_BYTES_MAX:
+            # The lock may lie as deep as it likes; a socket may not.
+            with tempfile.TemporaryDirectory(prefix="queen-run-", dir="/tmp") as other:
+                yield Path(other)
+            return
         yield path
         for name in os.listdir(path):
             if name != LOCK:

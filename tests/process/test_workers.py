@@ -270,10 +270,11 @@ def test_a_spool_that_cannot_be_used_ends_the_start_at_once(database: Database, 
     assert "starting it again" not in done.stderr
 
 
+@pytest.mark.parametrize("depth", ["d", "d" * 120], ids=["short path", "long path"])
 def test_a_second_broker_of_the_same_id_is_refused_and_does_no_harm(
-    database: Database, start_broker: StartBroker, tmp_path: Path
+    database: Database, start_broker: StartBroker, tmp_path: Path, depth: str
 ):
-    same = {"QUEEN_SERVER_ID": "one", "QUEEN_DATA_DIR": str(tmp_path / "data")}
+    same = {"QUEEN_SERVER_ID": "one", "QUEEN_DATA_DIR": str(tmp_path / depth)}
     broker = start_broker(**crew.of(2, **same))
     crew.until_all_ready(broker)
     done = refused(**database.environment, **same)

@@ -17,6 +17,7 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
+SET lock_timeout = '200ms'
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();

@@ -3,9 +3,12 @@
 -- Called by  brokers/store/timer_calls.py, timer_claim()
 -- Reads      queen_timer, queen_timer_reclaim
 -- Writes     queen_timer: claim_token and claimed_until; what deleted queues left is removed
--- Locks      timer rows that nobody holds (SKIP LOCKED): never waits, so its order is free.
+-- Locks      timer rows that nobody holds (SKIP LOCKED), in any order. PostgreSQL waits all the
+--            same for a row that was changed and is being changed again, in the moment
+--            between: lock_timeout ends that before it can be half of a deadlock.
 -- Cost       one descent a shard, and a write a timer.
 -- Answers    the claimed timers in no order: their place (ctid), and what the fire needs.
+-- Raises     55P03 in that moment: nothing was claimed, and the next cycle tries again.
 --
 -- Scans start at shard p_start, oldest first within a shard. At first no shard gives more
 -- than half of the batch, so that a long backlog of one partition does not keep
@@ -33,6 +36,7 @@ SET enable_bitmapscan = off
 SET enable_sort = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
+SET lock_timeout = '200ms'
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -24,6 +24,7 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
+SET lock_timeout = '200ms'
 AS $$
 DECLARE
     v_gone    queen_timer_reclaim;
