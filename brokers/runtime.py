@@ -149,6 +149,14 @@ class Broker:
         name = f"queen {config.server.server_id}"[:60]
         self._pool = Pool(config.postgres, size=config.postgres.pool_size, name=name)
         self.store = Store(self._pool)
+        # Management reads take their time here, and no connection from the message plane.
+        self._read_pool = Pool(
+            config.postgres,
+            size=config.postgres.read_pool_size,
+            name=f"{name} reads"[:60],
+            statement_ms=config.postgres.read_timeout_ms,
+        )
+        self.reads = Store(self._read_pool)
         self.switches = Switches(self.store.fetch)
         self.switches.listeners.append(self._switched)
         # None in a process that has none.
@@ -221,6 +229,7 @@ class Broker:
         if self.keys.can_seal:
             log.info("encryption service initialized (AES-256-GCM)")
         await self._pool.open()
+        await self._read_pool.open()
         await self.kv.open()
         self._collector = metrics.register(self)
         for name, work in (
@@ -288,6 +297,7 @@ class Broker:
         self.announce.rings.alarm.close()
         for lane in self._lanes:
             await lane.close()
+        await self._read_pool.close()
         await self._pool.close()
         if self._collector is not None:
             metrics.unregister(self._collector)
@@ -373,7 +383,7 @@ class Broker:
         if ready != self.ready:
             log.info("database %s", "connected" if ready else "lost")
         self.ready = ready
-        self._pool.away = self.kv.pool.away = not ready
+        self._pool.away = self._read_pool.away = self.kv.pool.away = not ready
         if not ready:
             # Calls in flight need not wait for their time limit: their answers do not come.
             for lane in self._lanes:

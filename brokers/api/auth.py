@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from uuid import UUID
 
-from brokers.api.routes import Route
+from brokers.api.route import Route
 from brokers.api.wire import Scope
 from brokers.domain import DEFAULT_TENANT
 from brokers.errors import RequestError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from brokers.api.auth import Principal
-from brokers.api.routes import Route
+from brokers.api.route import Route
 from brokers.api.wire import Receive, Reply
 
 if TYPE_CHECKING:

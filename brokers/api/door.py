@@ -19,7 +19,8 @@ from uuid import UUID
 
 from brokers.api import auth, hot, wire
 from brokers.api.call import Call, Handler
-from brokers.api.routes import Kind, Match, Route, Router
+from brokers.api.route import Kind, Route
+from brokers.api.routes import Match, Router
 from brokers.api.wire import Message, Receive, Scope, Send
 from brokers.domain import DEFAULT_TENANT
 from brokers.errors import BrokerError, NoSuchRoute, StoreError

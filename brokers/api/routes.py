@@ -5,19 +5,15 @@ each parameter is percent-decoded once afterwards, so `a%2Fb` is one name and ne
 segments, and two different names never meet at one address. An empty segment is a legal
 parameter: the empty string is a legal queue name. Static segments win over parameters.
 
-A route states its access level and whether it belongs to a tenant; one without them
-cannot be written down.
-
-Imports errors, wire. Used by door.py, auth.py, urls.py.
+Imports errors, route, wire. Used by door.py, auth.py, urls.py.
 """
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from brokers.api.route import Kind, Level, Route
 from brokers.api.wire import (
     NAME_BYTES_MAX,
     TIMER_KEY_BYTES_MAX,
@@ -43,40 +39,6 @@ PARAMETER_CODES = {
     "key": "kv_bad_request",
     "timerKey": "timers_bad_request",
 }
-
-
-class Level(StrEnum):
-    """Who may call. A set of roles and not a ladder: write-only may not read."""
-
-    PUBLIC = "public"
-    READ_ONLY = "read-only"
-    WRITE_ONLY = "write-only"
-    READ_WRITE = "read-write"
-    ADMIN = "admin"
-
-
-class Kind(StrEnum):
-    """Which side of the door answers: a raw handler in hot.py, or a DRF view."""
-
-    HOT = "hot"
-    DRF = "drf"
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """`:name` in a template is one segment, `*name` is all that is left, slashes included."""
-
-    method: str
-    template: str
-    level: Level
-    kind: Kind
-    handler: str
-    tenant: bool = True
-    head: bool = field(default=False, kw_only=True)
-
-    @property
-    def name(self) -> str:
-        return f"{self.method} {self.template}"
 
 
 class Match(NamedTuple):

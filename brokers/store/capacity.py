@@ -24,13 +24,16 @@ class Capacity:
 
     pool_size: int
     kv_pool_size: int
+    read_pool_size: int
     workers: int
     connections_max: int
     reserved: int
 
     @property
     def needed(self) -> int:
-        return (self.pool_size + self.kv_pool_size + OTHER_CONNECTIONS) * self.workers
+        return (
+            self.pool_size + self.kv_pool_size + self.read_pool_size + OTHER_CONNECTIONS
+        ) * self.workers
 
     @property
     def available(self) -> int:
@@ -43,7 +46,8 @@ class Capacity:
     def __str__(self) -> str:
         return (
             f"(DB_POOL_SIZE {self.pool_size} + QUEEN_KV_POOL_SIZE {self.kv_pool_size}"
-            f" + {OTHER_CONNECTIONS} others) x {self.workers}"
+            f" + QUEEN_READ_POOL_SIZE {self.read_pool_size} + {OTHER_CONNECTIONS} others)"
+            f" x {self.workers}"
             f" worker{'s' if self.workers > 1 else ''} = {self.needed} connections,"
             f" of max_connections {self.connections_max} - {self.reserved} reserved"
             f" = {self.available}"
@@ -51,7 +55,12 @@ class Capacity:
 
 
 def read_capacity(
-    parameters: dict[str, Any], *, pool_size: int, kv_pool_size: int, workers: int = 1
+    parameters: dict[str, Any],
+    *,
+    pool_size: int,
+    kv_pool_size: int,
+    read_pool_size: int,
+    workers: int = 1,
 ) -> Capacity | None:
     """Ask the server; None when it is away, which does not keep a broker from starting."""
     try:
@@ -63,6 +72,7 @@ def read_capacity(
     return Capacity(
         pool_size=pool_size,
         kv_pool_size=kv_pool_size,
+        read_pool_size=read_pool_size,
         workers=workers,
         connections_max=row[0],
         reserved=row[1],

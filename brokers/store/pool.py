@@ -182,9 +182,15 @@ class Pool:
     """Calls that come singly. `fetch` takes a connection for one statement and no longer."""
 
     def __init__(
-        self, config: PostgresConfig, *, size: int, name: str, wait_s: float | None = None
+        self,
+        config: PostgresConfig,
+        *,
+        size: int,
+        name: str,
+        wait_s: float | None = None,
+        statement_ms: int | None = None,
     ) -> None:
-        self._timeout_s = config.stmt_timeout_ms / 1000
+        self._timeout_s = (statement_ms or config.stmt_timeout_ms) / 1000
         self._keeps_session = config.prepare
         self._wait_s = wait_s or min(self._timeout_s, config.connect_timeout_s + 1.0)
         # While the database is known to be away, callers are told soon.

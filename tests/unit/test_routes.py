@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.api.routes import ROUTES, Kind, Level, Route, Router
+from brokers.api.route import Kind, Level, Route
+from brokers.api.routes import ROUTES, Router
 from brokers.errors import MethodNotAllowed, NoSuchRoute, RequestError
 
 router = Router()

@@ -117,6 +117,7 @@ class Command(BaseCommand):
             parameters,
             pool_size=config.postgres.pool_size,
             kv_pool_size=config.kv.pool_size,
+            read_pool_size=config.postgres.read_pool_size,
             workers=config.server.workers,
         )
         if capacity is None:

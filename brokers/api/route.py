@@ -1,0 +1,44 @@
+"""What a route is: its address, who may call it, and which side of the door answers.
+
+A route states its access level and whether it belongs to a tenant; one without them
+cannot be written down.
+
+Imports nothing of ours. Used by routes.py and by whoever reads the table.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    """Who may call. A set of roles and not a ladder: write-only may not read."""
+
+    PUBLIC = "public"
+    READ_ONLY = "read-only"
+    WRITE_ONLY = "write-only"
+    READ_WRITE = "read-write"
+    ADMIN = "admin"
+
+
+class Kind(StrEnum):
+    """Which side of the door answers: a raw handler in hot.py, or a DRF view."""
+
+    HOT = "hot"
+    DRF = "drf"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`:name` in a template is one segment, `*name` is all that is left, slashes included."""
+
+    method: str
+    template: str
+    level: Level
+    kind: Kind
+    handler: str
+    tenant: bool = True
+    head: bool = field(default=False, kw_only=True)
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.template}"
