@@ -265,9 +265,7 @@ def test_a_cycle_commits_state_sinks_and_the_whole_batch(wire, stream, popped, f
     assert (message["data"], message["deliveryAttempt"]) == (5, 1)
 
 
-def test_a_part_of_a_batch_moves_the_cursor_by_its_count_and_keeps_the_lease(
-    wire, stream, popped
-):
+def test_a_part_of_a_batch_moves_the_cursor_by_its_count_and_keeps_the_lease(wire, stream, popped):
     partition = popped[0]["partitionId"]
     answer = stream.cycle(popped, count=2, release_lease=False, state_ops=[upsert("n", 2)])
     assert answer["success"] is True
@@ -381,11 +379,10 @@ def test_a_sink_knows_a_transaction_id_again_and_the_cycle_goes_on(wire, stream,
     assert second["push_results"] == [
         {"queue": sink, "partition": "Default", "status": "duplicate", "baseOffset": None}
     ]
-    third = stream.cycle(
-        partition_id=partition, push_items=[item, {"queue": sink, "payload": 2}]
-    )
-    assert third["push_results"][0] | {"baseOffset": 1, "status": "queued"} == (
-        third["push_results"][0]
+    third = stream.cycle(partition_id=partition, push_items=[item, {"queue": sink, "payload": 2}])
+    assert (
+        third["push_results"][0] | {"baseOffset": 1, "status": "queued"}
+        == (third["push_results"][0])
     )
     assert wire.payloads(sink) == [1, 2]
 
