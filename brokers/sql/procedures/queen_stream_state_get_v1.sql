@@ -2,7 +2,7 @@
 --
 -- Called by  brokers/store/stream_calls.py, stream_state_get()
 -- Reads      queen_queue, queen_partition, queen_stream_query, queen_stream_state
--- Cost       one probe a key; without keys one range of the partition's state.
+-- Cost       one probe a key; without keys the range of the prefix in the partition's state.
 -- Answers    entries in key order (C), or none when the query is unknown or a foreign one.
 -- Raises     QN030 the partition is unknown, or not the tenant's (tenancy on)
 --            QN031 the values have more than p_bytes_max bytes: a part of the state would
@@ -31,7 +31,9 @@ AS $$
 DECLARE
     v_partition bigint;
     v_state     bigint;
-    v_bytes     bigint;
+    v_prefix    text := coalesce(p_prefix, '');
+    v_bytes     bigint := 0;
+    v_entries   refcursor;
 BEGIN
     SELECT lane.id INTO v_partition
       FROM queen_partition lane
@@ -51,24 +53,35 @@ BEGIN
         RETURN;
     END IF;
 
-    SELECT coalesce(sum(octet_length(entry.value)), 0) INTO v_bytes
-      FROM queen_stream_state entry
-     WHERE entry.state = v_state AND entry.partition_id = v_partition
-       AND (p_keys IS NULL OR entry.key = ANY (p_keys))
-       AND (p_prefix IS NULL OR starts_with(entry.key, p_prefix))
-       AND (p_ripe_at IS NULL OR entry.window_end <= p_ripe_at);
-    IF v_bytes > p_bytes_max THEN
-        RAISE EXCEPTION 'the state asked for has % bytes, more than %: ask by keys or a prefix',
-                        v_bytes, p_bytes_max
-            USING ERRCODE = 'QN031';
+    -- Two statements, because one with both conditions would go through all of the state.
+    IF p_keys IS NOT NULL THEN
+        OPEN v_entries FOR
+            SELECT entry.key, entry.value, entry.updated_at
+              FROM queen_stream_state entry
+             WHERE entry.state = v_state AND entry.partition_id = v_partition
+               AND entry.key = ANY (p_keys) AND starts_with(entry.key, v_prefix)
+               AND (p_ripe_at IS NULL OR entry.window_end <= p_ripe_at)
+             ORDER BY entry.key;
+    ELSE
+        OPEN v_entries FOR
+            SELECT entry.key, entry.value, entry.updated_at
+              FROM queen_stream_state entry
+             WHERE entry.state = v_state AND entry.partition_id = v_partition
+               AND entry.key >= v_prefix AND entry.key < queen_prefix_end_v1(v_prefix)
+               AND (p_ripe_at IS NULL OR entry.window_end <= p_ripe_at)
+             ORDER BY entry.key;
     END IF;
-    RETURN QUERY
-    SELECT entry.key, entry.value, entry.updated_at
-      FROM queen_stream_state entry
-     WHERE entry.state = v_state AND entry.partition_id = v_partition
-       AND (p_keys IS NULL OR entry.key = ANY (p_keys))
-       AND (p_prefix IS NULL OR starts_with(entry.key, p_prefix))
-       AND (p_ripe_at IS NULL OR entry.window_end <= p_ripe_at)
-     ORDER BY entry.key;
+    LOOP
+        FETCH v_entries INTO key, value, updated_at;
+        EXIT WHEN NOT FOUND;
+        v_bytes := v_bytes + octet_length(value);
+        IF v_bytes > p_bytes_max THEN
+            RAISE EXCEPTION 'the state asked for has more than % bytes: ask by keys or a prefix',
+                            p_bytes_max
+                USING ERRCODE = 'QN031';
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+    CLOSE v_entries;
 END;
 $$;
