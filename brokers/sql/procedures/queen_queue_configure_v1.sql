@@ -1,10 +1,10 @@
 -- queen_queue_configure_v1: create a queue if it is missing, and set some of its options.
 --
 -- Called by  brokers/store/management_calls.py, queue_configure()
--- Reads      queen_queue
+-- Reads      queen_queue, queen_system (by queen_txn_floor_v1)
 -- Writes     queen_queue
--- Locks      the queue row (no key update): concurrent edits are one after the other, pushes
---            and pops go on, a delete waits.
+-- Locks      the floor's advisory lock, shared; then the queue row (no key update): concurrent
+--            edits are one after the other, pushes and pops go on, a delete waits.
 -- Cost       two index probes, and a row when something changes.
 -- Answers    the queue as it is now.
 --
@@ -13,7 +13,7 @@
 -- that believes the old one has to reload.
 --
 -- Transaction rows lie in time slots of a class that follows from the longest window of the
--- queue. When the class changes, older rows stay where they are: txn_class_mixed sends the
+-- queue, or from the floor where that is longer. When the class changes, older rows stay where they are: txn_class_mixed sends the
 -- look-ups through all classes from then on. A queue that is born here has no such rows.
 
 CREATE OR REPLACE FUNCTION queen_queue_configure_v1(
@@ -28,7 +28,7 @@ AS $$
 DECLARE
     v_old    queen_queue;
     v_new    queen_queue;
-    v_window bigint;
+    v_floor  bigint  := queen_txn_floor_v1();
     v_born   boolean := false;
 BEGIN
     -- A delete may come between the insert that found the name taken and the lock.
@@ -50,11 +50,8 @@ BEGIN
         v_old,
         p_patch - ARRAY['id', 'uid', 'tenant_id', 'name', 'created_at', 'config_version',
                         'txn_class', 'txn_class_mixed']);
-    v_window := greatest(v_new.dedup_window_seconds, v_new.completed_retention_seconds, 900);
-    v_new.txn_class := CASE WHEN v_window <= 3600 THEN 0
-                            WHEN v_window <= 86400 THEN 1
-                            WHEN v_window <= 2592000 THEN 2
-                            ELSE 3 END;
+    v_new.txn_class := queen_txn_class_v1(
+        greatest(v_new.dedup_window_seconds, v_new.completed_retention_seconds, v_floor));
     IF v_new.txn_class <> v_old.txn_class AND NOT v_born THEN
         v_new.txn_class_mixed := true;
     END IF;
