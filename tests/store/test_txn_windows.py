@@ -110,6 +110,7 @@ def test_an_id_is_known_for_its_window_and_no_longer_over_any_slots_and_reconfig
         if dice.random() < 0.8:
             hours.tell(60)
             hours.clear()
+            hours.clear()
         ids = [f"t{n}" for n in dice.sample(range(25), 3)]
         lane = Lane(hours.db, "q")
         if neighbour_window:

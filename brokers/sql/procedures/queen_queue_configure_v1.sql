@@ -2,7 +2,7 @@
 --
 -- Called by  brokers/store/management_calls.py, queue_configure()
 -- Reads      queen_queue, queen_system (by queen_txn_floor_v1)
--- Writes     queen_queue
+-- Writes     queen_queue, queen_txn_slot (by queen_txn_carry_v1)
 -- Locks      the floor's advisory lock, shared; then the queue row (no key update): concurrent
 --            edits are one after the other, pushes and pops go on, a delete waits.
 -- Cost       two index probes, and a row when something changes.
@@ -13,8 +13,9 @@
 -- that believes the old one has to reload.
 --
 -- Transaction rows lie in time slots of a class that follows from the longest window of the
--- queue, or from the floor where that is longer. When the class changes, older rows stay where they are: txn_class_mixed sends the
--- look-ups through all classes from then on. A queue that is born here has no such rows.
+-- queue, or from the floor where that is longer. When the class changes, older rows
+-- stay where they are: txn_class_mixed sends the look-ups through all classes from then on, and
+-- a slot of shorter span is carried over before it is emptied. A queue that is born here has no such rows.
 
 CREATE OR REPLACE FUNCTION queen_queue_configure_v1(
     p_tenant_id uuid,
@@ -54,6 +55,7 @@ BEGIN
         greatest(v_new.dedup_window_seconds, v_new.completed_retention_seconds, v_floor));
     IF v_new.txn_class <> v_old.txn_class AND NOT v_born THEN
         v_new.txn_class_mixed := true;
+        PERFORM queen_txn_carry_v1(v_new.txn_class);
     END IF;
 
     IF v_new IS DISTINCT FROM v_old THEN

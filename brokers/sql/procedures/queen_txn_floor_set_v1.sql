@@ -3,7 +3,7 @@
 -- Called by  brokers/store/chore_calls.py, txn_floor_set(): before a broker is ready, and every
 --            few seconds while it runs
 -- Reads      queen_system (key `txn_floors`), queen_queue
--- Writes     queen_system; queen_queue when the floor is news
+-- Writes     queen_system; queen_queue and queen_txn_slot (by queen_txn_carry_v1) when the floor is news
 -- Locks      when the floor is news: the advisory lock of queen_txn_floor_v1 exclusively, then
 --            queue rows by name (no key update). Else one row of queen_system, every five minutes.
 -- Cost       one row, nearly always; a scan of the queues when the floor is news.
@@ -59,6 +59,9 @@ BEGIN
       ) AS short
      WHERE queue.id = short.id;
     GET DIAGNOSTICS v_moved = ROW_COUNT;
+    IF v_moved > 0 THEN
+        PERFORM queen_txn_carry_v1(v_class);
+    END IF;
     RETURN v_moved;
 END;
 $$;

@@ -3,7 +3,7 @@
 -- Called by  brokers/store/calls.py, txn_slot_clear(), every few seconds
 -- Reads      queen_txn_slot, queen_spool (by queen_spool_hold_v1), queen_system (by
 --            queen_txn_floor_v1)
--- Writes     queen_txn slots, queen_txn_slot
+-- Writes     queen_txn slots, queen_txn_slot, queen_txn (by queen_txn_slot_carry_v1)
 -- Locks      the floor's advisory lock, shared; then the slot's table exclusively, for the truncation alone and waiting at most
 --            200 ms for it: a push reads every slot of its class, so a long wait here would
 --            queue the pushes behind us.
@@ -15,6 +15,9 @@
 -- older than one span, which is the longest window of the class: they are nobody's. The
 -- period is judged again under the lock. Its first five seconds are left alone: a push may have
 -- read the clock in the period before, and look for its rows only now.
+--
+-- Rows of queues that moved to longer slots are carried there in bounded steps first, as long
+-- as the windows of their queues are.
 --
 -- While a spool is replayed, windows reach back from when its records were accepted: all
 -- rows are kept longer by the age of the oldest. A server that was started less than
@@ -69,19 +72,25 @@ BEGIN
         -- The youngest row that is due is as much older than a span as this period is old.
         CONTINUE WHEN extract(epoch FROM clock_timestamp()) - v_period * v_slot.span_s
                       < c_grace_s + queen_spool_hold_v1();
-        -- Without a page there is nothing to truncate, and no plan to be made anew for it.
-        IF pg_relation_size(format('queen_txn_%s', v_slot.slot)::regclass) = 0 THEN
-            UPDATE queen_txn_slot SET cleared_period = v_period WHERE slot = v_slot.slot;
-            CONTINUE;
-        END IF;
         BEGIN
+            -- Without a page there is nothing to truncate, and no plan to be made anew for it.
+            IF pg_relation_size(format('queen_txn_%s', v_slot.slot)::regclass) = 0 THEN
+                UPDATE queen_txn_slot SET cleared_period = v_period, carry = false
+                 WHERE slot = v_slot.slot;
+                CONTINUE;
+            END IF;
+            -- What is carried is committed before anything is truncated: a push whose snapshot
+            -- is older than the truncation would otherwise see a row in neither place.
+            CONTINUE WHEN v_slot.carry AND queen_txn_slot_carry_v1(
+                v_slot.slot, v_floor_s, queen_spool_hold_v1(), p_rows_max) > 0;
             EXECUTE format('LOCK TABLE queen_txn_%s IN ACCESS EXCLUSIVE MODE', v_slot.slot);
             IF floor(extract(epoch FROM clock_timestamp()) / v_slot.span_s)::bigint = v_period
                AND extract(epoch FROM clock_timestamp()) - v_period * v_slot.span_s
                    >= c_grace_s + queen_spool_hold_v1()
             THEN
                 EXECUTE format('TRUNCATE queen_txn_%s', v_slot.slot);
-                UPDATE queen_txn_slot SET cleared_period = v_period WHERE slot = v_slot.slot;
+                UPDATE queen_txn_slot SET cleared_period = v_period, carry = false
+                 WHERE slot = v_slot.slot;
                 v_cleared := v_cleared + 1;
             END IF;
         EXCEPTION WHEN lock_not_available THEN
