@@ -120,9 +120,7 @@ def test_with_its_own_class_untouched_it_is_the_same_whatever_was_emptied_of_oth
     assert spool.replay(item) == [True]
 
 
-@pytest.mark.parametrize(
-    ("txn_class", "span_s"), [(4, 300), (0, 3600), (1, 86400), (2, 2592000)]
-)
+@pytest.mark.parametrize(("txn_class", "span_s"), [(4, 300), (0, 3600), (1, 86400), (2, 2592000)])
 def test_one_slot_that_may_have_held_the_row_sends_us_to_the_log(
     lane, own, spool, txn_class, span_s
 ):
