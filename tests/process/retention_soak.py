@@ -10,7 +10,7 @@ seconds it writes down how large the tables are and how many messages are retain
 
 The verdict is PASS when no push failed, the retained messages never exceed what the window and a
 few cycles of retention explain, the segments have stopped growing in the second half, the
-transaction index has after its first three slots (of five minutes, a quarter of an hour in all), and
+transaction index has after its first three slots (of five minutes each, a quarter of an hour), and
 the p99 of a push is at most twice that of the slower run without rules. The index goes up and down
 with its slots, so its highest stands are compared: it takes a run of twenty minutes to judge it.
 """
