@@ -43,8 +43,10 @@ class Hours:
         self.now_s = now_s
         self.db.execute("SELECT set_config('test.now_s', %s, false)", [str(now_s)])
 
-    def clear(self) -> int:
-        return call(self.db, chore_calls.txn_slot_clear, longest_s=60, rows_max=1000, settle_s=0)
+    def clear(self, rows_max: int = 1000) -> int:
+        return call(
+            self.db, chore_calls.txn_slot_clear, longest_s=60, rows_max=rows_max, settle_s=0
+        )
 
     def tell(self, floor_s: int) -> int:
         return call(self.db, chore_calls.txn_floor_set, floor_s)
@@ -157,6 +159,19 @@ def test_a_slot_is_left_alone_while_a_push_may_still_read_it_that_read_the_clock
     assert (hours.clear(), len(hours.slots())) == (0, 1)
     hours.set(BEGIN_S + 2 * SPAN_S + 5.1)
     assert (hours.clear(), hours.slots()) == (1, [])
+
+
+def test_a_slot_is_emptied_only_when_every_id_of_a_lengthened_window_is_carried_over(hours):
+    hours.tell(60)
+    hours.configure("q", dedup_window_seconds=60)
+    ids = [f"t{n}" for n in range(25)]
+    knows(Lane(hours.db, "q"), *ids)
+    hours.configure("q", dedup_window_seconds=HOUR_S)
+    hours.set(BEGIN_S + 2 * SPAN_S + 10)
+    # A step carries at most twenty times its bound of rows.
+    assert [hours.clear(rows_max=1) for _ in range(4)] == [0, 0, 1, 0]
+    assert hours.slots() == [0]
+    assert all(knows(Lane(hours.db, "q"), *ids))
 
 
 def test_a_slot_without_rows_is_not_truncated(hours):
