@@ -15,8 +15,10 @@ import prometheus_client
 from brokers.api import (
     VERSION,
     hot_kv,
+    hot_streams,
     hot_system,
     hot_timers,
+    hot_traces,
     kv_payloads,
     payloads,
     render,
@@ -285,5 +287,7 @@ HANDLERS: dict[str, Handler] = {
     )
 }
 HANDLERS |= hot_kv.HANDLERS
+HANDLERS |= hot_streams.HANDLERS
 HANDLERS |= hot_system.HANDLERS
 HANDLERS |= hot_timers.HANDLERS
+HANDLERS |= hot_traces.HANDLERS

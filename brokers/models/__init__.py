@@ -8,6 +8,7 @@ Imports nothing of ours.
 from brokers.models.consumers import Cursor, DeadLetter, Group, Wake
 from brokers.models.kv import KeyValue
 from brokers.models.log import Partition, Queue, Segment, Transaction
+from brokers.models.streams import StreamQuery, StreamReclaim, StreamState
 from brokers.models.system import (
     Lease,
     QueueCounter,
@@ -19,6 +20,7 @@ from brokers.models.system import (
     TransactionSlot,
 )
 from brokers.models.timers import Timer, TimerReclaim
+from brokers.models.traces import Trace, TraceName
 
 __all__ = [
     "Cursor",
@@ -34,9 +36,14 @@ __all__ = [
     "RetentionHistory",
     "Segment",
     "SpoolFile",
+    "StreamQuery",
+    "StreamReclaim",
+    "StreamState",
     "System",
     "Timer",
     "TimerReclaim",
+    "Trace",
+    "TraceName",
     "Transaction",
     "TransactionSlot",
     "Wake",

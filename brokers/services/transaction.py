@@ -1,14 +1,11 @@
 """Transaction: pushes and acks of any queues and partitions with their riders, all or nothing.
 
-Imports domain, frames, store, flow/acks, flow/kv, services/kv, push and timers. Called by
-api/hot.py.
+Imports domain, store, flow/acks, flow/kv, services/bundle, kv and timers. Called by api/hot.py.
 """
 
-from itertools import compress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from brokers import frames
 from brokers.domain import (
     NIL_ID,
     Ack,
@@ -25,20 +22,16 @@ from brokers.flow.acks import ERRORS, ack_item, uuid_text
 from brokers.flow.kv import READS_TOO_MUCH
 from brokers.services import kv as kv_service
 from brokers.services import timers as timer_service
-from brokers.services.push import make_parcel
-from brokers.store import calls, kv_calls, sealing, timer_calls
-from brokers.store.calls import CommitRow, PartitionRow, PushGroup
+from brokers.services.bundle import QUEUE_CHANGING, SPOOLED, STALE_ROUNDS_MAX, Bundle
+from brokers.store import calls, kv_calls, timer_calls
+from brokers.store.calls import CommitRow
 from brokers.store.kv_calls import KvRow
-from brokers.store.parcels import NO_KEY, Parcel
+from brokers.store.parcels import NO_KEY
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
 
 STALE, DUPLICATE, ACK_REJECTED = "QN001", "QN002", "QN003"
-STALE_ROUNDS_MAX = 3
-QUEUE_CHANGING = "the queue keeps changing: retry"
-SPOOLED = "earlier messages of a partition are still in this broker's spool: retry"
-SPOOL_WAIT_S = 1.0
 UNRESOLVABLE = "QTXN ack references unknown transactionId; transaction rolled back"
 
 
@@ -53,10 +46,10 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
         kv_service.check_rider(broker, request.kv)
     timer_service.check_switch(broker, request.timers)
     plan = Plan(broker, request)
-    if not await plan.in_order():
+    if not await plan.bundle.in_order():
         return _failure(transaction_id, "db_error", SPOOLED)
     for _ in range(STALE_ROUNDS_MAX):
-        refused = await plan.resolve()
+        refused = await plan.bundle.resolve()
         if refused is not None:
             return _failure(transaction_id, "db_error", refused)
         timers = await timer_service.sealed(broker, request.tenant, request.timers)
@@ -64,7 +57,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
             async with broker.admission.slot("push"):
                 rows = await calls.transaction_commit(
                     broker.store.fetch,
-                    plan.groups,
+                    plan.bundle.groups,
                     plan.acks,
                     tenant=broker.tenant_filter(request.tenant),
                     required_leases=[uuid_text(one) or NIL_ID for one in request.required_leases],
@@ -75,7 +68,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
                 )
         except Permanent as error:
             if error.sqlstate == STALE:
-                plan.forget()
+                plan.bundle.forget()
                 continue
             if timer_service.learned(broker, request.tenant, request.timers, error):
                 continue
@@ -100,84 +93,20 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
 
 
 class Plan:
-    """The operations, sorted into one group per partition and a list of acks."""
+    """The operations, sorted into a bundle of messages and a list of acks."""
 
     def __init__(self, broker: "Broker", request: TransactionRequest) -> None:
         self._broker = broker
         self._request = request
         operations = request.operations
-        pushes = [no for no, one in enumerate(operations) if isinstance(one, PushItem)]
-        ids = broker.ids.mint_many(len(pushes)) if pushes else []
-        self._ids = dict(zip(pushes, ids, strict=True))
-        self._places: dict[tuple[str, str], list[int]] = {}
-        for no in pushes:
-            item = operations[no]
-            assert isinstance(item, PushItem)
-            self._places.setdefault((item.queue, item.partition), []).append(no)
+        # By position among the pushes: where it stands among all operations.
+        self._push_nos = [no for no, one in enumerate(operations) if isinstance(one, PushItem)]
+        ids = broker.ids.mint_many(len(self._push_nos)) if self._push_nos else []
+        self._ids = dict(zip(self._push_nos, ids, strict=True))
+        items = [one for one in operations if isinstance(one, PushItem)]
+        self.bundle = Bundle(broker, request.tenant, items, ids, request.producer_sub)
         self._ack_nos = [no for no, one in enumerate(operations) if isinstance(one, Ack)]
         self.acks = [ack_item(one) for one in operations if isinstance(one, Ack)]
-        self.groups: list[PushGroup] = []
-        self._rows: list[PartitionRow] = []
-
-    async def in_order(self) -> bool:
-        """Whether nothing that was pushed earlier, to the same partitions, waits in the spool."""
-        spool = self._broker.spool
-        if spool is None or not self._places:
-            return True
-        tenant = self._request.tenant
-        return await spool.clear([(tenant, *place) for place in self._places], SPOOL_WAIT_S)
-
-    async def resolve(self) -> str | None:
-        """Give every group its ids, and seal what goes to a queue that encrypts; a text when a
-        queue refuses to be pushed to."""
-        if not self._places:
-            return None
-        broker, tenant, keys = self._broker, self._request.tenant, self._broker.keys
-        places = list(self._places)
-        known = [broker.directory.partitions.get((tenant, *place)) for place in places]
-        # Without a key a queue refuses: that is not said by an old flag.
-        if any(row is None or (row.encryption_enabled and not keys.can_seal) for row in known):
-            known = list(await calls.partition_ensure(broker.store.fetch, tenant, places))
-            for place, row in zip(places, known, strict=True):
-                if row is None:
-                    return QUEUE_CHANGING
-                broker.directory.partitions.put((tenant, *place), row)
-        self._rows = [row for row in known if row is not None]
-        secret = [row.encryption_enabled for row in self._rows]
-        if any(secret) and not keys.can_seal:
-            return NO_KEY
-        parcels = [self._parcel(nos) for nos in self._places.values()]
-        await sealing.seal_bounded(keys, list(compress(parcels, secret)))
-        self.groups = [
-            self._group(row, parcel) for row, parcel in zip(self._rows, parcels, strict=True)
-        ]
-        return None
-
-    def _parcel(self, nos: list[int]) -> Parcel:
-        items = [self._request.operations[no] for no in nos]
-        return make_parcel(
-            [item for item in items if isinstance(item, PushItem)],
-            [self._ids[no] for no in nos],
-            self._request.producer_sub,
-        )
-
-    def _group(self, row: PartitionRow, parcel: Parcel) -> PushGroup:
-        joined, ends = frames.join(parcel.frames)
-        return PushGroup(
-            partition_id=row.id,
-            queue_id=row.queue_id,
-            version=row.version,
-            frames=joined,
-            ends=ends,
-            transactions=frames.TEXT_SEPARATOR.join(parcel.literals),
-            flags=sealing.flags([parcel]),
-            first_id=parcel.ids[0],
-            last_id=parcel.ids[-1],
-        )
-
-    def forget(self) -> None:
-        for place in self._places:
-            self._broker.directory.forget_partition(self._request.tenant, *place)
 
     def riders(self) -> dict[str, Any]:
         """What the procedure takes of the riders, by the names of transaction_commit()."""
@@ -211,12 +140,7 @@ class Plan:
         return found
 
     def announce(self, rows: list[CommitRow]) -> None:
-        news = [
-            (self._request.tenant, queue, partition, row.queue_id, row.id, len(nos))
-            for ((queue, partition), nos), row in zip(self._places.items(), self._rows, strict=True)
-        ]
-        if news:
-            self._broker.announce.pushed(news)
+        self.bundle.announce()
         moved: set[tuple[int, str]] = set()
         for row in rows:
             if row.kind == "ack" and row.queue_id and self.acks[row.no - 1].action:
@@ -234,7 +158,7 @@ class Plan:
     def results(self, rows: list[CommitRow], kv: list[KvResult]) -> list[OperationResult]:
         """One result an operation, in the flat order of the request."""
         originals: dict[int, str] = {}
-        groups = list(self._places.values())
+        groups = list(self.bundle.places.values())
         acked: dict[int, CommitRow] = {}
         timed: dict[int, TimerOutcome] = {}
         for row in rows:
@@ -245,11 +169,11 @@ class Plan:
             elif row.kind == "ack":
                 acked[self._ack_nos[row.no - 1]] = row
             elif row.kind == "push" and row.duplicate_positions and row.duplicate_ids:
-                nos = groups[row.no - 1]
+                positions = groups[row.no - 1]
                 for position, original in zip(
                     row.duplicate_positions, row.duplicate_ids, strict=True
                 ):
-                    originals[nos[position]] = original
+                    originals[self._push_nos[positions[position]]] = original
         results = []
         for no, operation in enumerate(self._request.operations):
             if isinstance(operation, PushItem):

@@ -167,6 +167,37 @@ def test_no_table_holds_the_plain_text(wire, vault, db, secret):
         wire.delete(queue)
 
 
+def cycle(client, queue, payload, **more):
+    """A cycle of a stream without a source ack, whose sink is `queue`."""
+    client.push(f"{queue}-source", 1)
+    source = client.messages(
+        f"{queue}-source", consumerGroup=uuid.uuid4().hex, subscriptionMode="all"
+    )
+    query = {"name": queue, "source_queue": "", "config_hash": "h"}
+    body = {
+        "query_id": client.post("/streams/v1/queries", query).json()["query_id"],
+        "partition_id": source[0]["partitionId"],
+        "push_items": [{"queue": queue, "payload": payload}],
+    }
+    return expect(client.post("/streams/v1/cycle", body | more), 200).json()
+
+
+def test_what_a_stream_sinks_is_sealed_like_any_push(wire, vault, db, secret):
+    assert cycle(wire, vault, {"secret": secret})["success"] is True
+    assert found_in(db, secret) == []
+    assert flags_of(db, vault) == [b"\x01"]
+    assert wire.payloads(vault) == [{"secret": secret}]
+
+
+def test_a_stream_whose_broker_has_no_key_is_refused_whole(keyless, vault):
+    upsert = {"type": "upsert", "key": "k", "value": 1}
+    answer = cycle(keyless, vault, 1, state_ops=[upsert])
+    assert answer["success"] is False and "no encryption key" in answer["error"]
+    body = {key: answer[key] for key in ("query_id", "partition_id")}
+    assert keyless.post("/streams/v1/state/get", body).json()["rows"] == []
+    assert keyless.payloads(vault) == []
+
+
 def test_the_dedup_window_sees_through_encryption(wire, vault):
     [first] = wire.push(vault, 1, ids=["t"])
     again, other = wire.push(vault, 2, 3, ids=["t", "u"])

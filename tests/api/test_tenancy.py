@@ -182,3 +182,67 @@ def test_with_tenancy_off_the_header_is_not_read(wire, client, fresh_queue):
     WireClient(client, {"x-queen-tenant": "junk"}).push(fresh_queue, 1)
     WireClient(client, {"x-queen-tenant": str(uuid.uuid4())}).push(fresh_queue, 2)
     assert wire.payloads(fresh_queue) == [1, 2]
+
+
+def test_stream_queries_of_one_name_are_each_tenants_own(a, b, fresh_queue):
+    body = {"name": fresh_queue, "source_queue": fresh_queue, "config_hash": "h"}
+    of_a = expect(a.post("/streams/v1/queries", body), 200).json()
+    of_b = expect(b.post("/streams/v1/queries", body | {"config_hash": "other"}), 200).json()
+    assert of_a["fresh"] and of_b["fresh"]
+    assert of_a["query_id"] != of_b["query_id"]
+
+
+def test_foreign_stream_ids_look_exactly_like_unknown_ones(a, b, fresh_queue):
+    a.push(fresh_queue, 1)
+    [message] = a.messages(fresh_queue)
+    partition, own = message["partitionId"], {}
+    for tenant in (a, b):
+        body = {"name": fresh_queue, "source_queue": fresh_queue, "config_hash": "h"}
+        own[tenant] = tenant.post("/streams/v1/queries", body).json()["query_id"]
+    cycle = {
+        "query_id": own[a],
+        "partition_id": partition,
+        "state_ops": [{"type": "upsert", "key": "k", "value": 1}],
+    }
+    assert a.post("/streams/v1/cycle", cycle).json()["success"] is True
+
+    for path in ("/streams/v1/state/get", "/streams/v1/cycle"):
+        for foreign in (partition, UNKNOWN_UUID):
+            for query in (own[a], own[b], UNKNOWN_UUID):
+                answer = b.post(path, cycle | {"query_id": query, "partition_id": foreign})
+                assert (answer.status_code, answer.json()) == (404, {"error": "not found"})
+    b.push(fresh_queue, 1)
+    [message_of_b] = b.messages(fresh_queue)
+    asked = {"partition_id": message_of_b["partitionId"]}
+    answers = [
+        {path: b.post(path, cycle | asked | {"query_id": query}).json() for path in paths}
+        for query in (own[a], UNKNOWN_UUID)
+        for paths in [("/streams/v1/state/get", "/streams/v1/cycle")]
+    ]
+    for answer in answers:
+        answer["/streams/v1/cycle"]["query_id"] = None
+    assert answers[0] == answers[1]
+    assert answers[0]["/streams/v1/state/get"] == {"success": True, "rows": []}
+    assert answers[0]["/streams/v1/cycle"]["error"] == "query not found"
+    rows = a.post("/streams/v1/state/get", cycle).json()["rows"]
+    assert [row["value"] for row in rows] == [1]
+
+
+def test_foreign_traces_are_neither_written_nor_read_nor_counted(a, b, fresh_queue):
+    a.push(fresh_queue, 1)
+    [message] = a.messages(fresh_queue)
+    partition = message["partitionId"]
+    body = {"transactionId": "t", "partitionId": partition, "data": 1, "traceNames": [fresh_queue]}
+    expect(a.post("/api/v1/traces", body), 201)
+    missing = {"success": False, "error": "Message not found"}
+    for foreign in (partition, UNKNOWN_UUID, "no uuid"):
+        answer = b.post("/api/v1/traces", body | {"partitionId": foreign})
+        assert (answer.status_code, answer.json()) == (404, missing)
+        assert b.get(f"/api/v1/traces/{foreign}/t").json() == {"traces": []}
+    assert b.get(f"/api/v1/traces/by-name/{fresh_queue}").json()["total"] == 0
+    assert b.get("/api/v1/traces/names").json()["total"] == 0
+    assert a.get(f"/api/v1/traces/by-name/{fresh_queue}").json()["total"] == 1
+    assert a.get("/api/v1/traces/names").json()["total"] == 1
+    a.delete(fresh_queue)
+    assert len(a.get(f"/api/v1/traces/{partition}/t").json()["traces"]) == 1
+    assert b.get(f"/api/v1/traces/{partition}/t").json() == {"traces": []}

@@ -60,6 +60,8 @@ class Caller:
             (self.transaction, 6),
             (self.timers, 4),
             (self.kv, 4),
+            (self.cycle, 6),
+            (self.register, 1),
             (self.first_contact, 2),
             (self.configure, 2),
             (self.extend, 2),
@@ -158,6 +160,52 @@ class Caller:
         self.answers[f"transaction {outcome}"] += 1
         if outcome not in ("committed", "ack_rejected", "db_error", "kv_precondition"):
             self.errors.append(f"transaction: {answer}")
+
+    def cycle(self) -> None:
+        """A cycle of a stream: under a lease that is perhaps over, with a part of its batch
+        handled, or none."""
+        messages: list[dict[str, Any]] = []
+        if self.handed and self.dice.random() < 0.8:
+            group, messages = self.handed.pop(self.dice.randrange(len(self.handed)))
+        if not messages:
+            return self.register()
+        source = messages[-1]["partitionId"]
+        of_source = [one for one in messages if one["partitionId"] == source]
+        keys = self.dice.sample(KEYS, self.dice.randint(0, 6))
+        kinds = ["upsert", "upsert", "delete"]
+        body = {
+            "query_id": self.register_one(reset=False),
+            "partition_id": source,
+            "state_ops": [
+                {"type": self.dice.choice(kinds), "key": key, "value": self.seed} for key in keys
+            ],
+            "push_items": self.items(6),
+        }
+        if group is not None:
+            body["consumer_group"] = group
+        if self.dice.random() < 0.7:
+            body["release_lease"] = self.dice.random() < 0.7
+            body["ack"] = {
+                "transactionId": of_source[0]["transactionId"],
+                "leaseId": of_source[0]["leaseId"],
+                "status": self.dice.choice(["completed"] * 4 + ["failed"]),
+                "count": 1,
+            }
+        answer = self.ask("cycle", "POST", "/streams/v1/cycle", body)
+        self.answers[f"cycle {'committed' if answer['success'] else answer['error']}"] += 1
+        return None
+
+    def register(self) -> None:
+        self.register_one(reset=self.dice.random() < 0.3)
+
+    def register_one(self, *, reset: bool) -> str:
+        body = {
+            "name": f"query-{self.dice.randrange(2)}",
+            "source_queue": self.dice.choice(self.queues),
+            "config_hash": str(next(self.fresh)) if reset else "h",
+            "reset": True,
+        }
+        return str(self.ask("register", "POST", "/streams/v1/queries", body)["query_id"])
 
     def timer_operations(self, most: int) -> list[dict[str, Any]]:
         """Due at once or soon, so that the sweepers of both brokers want the same keys."""
@@ -268,6 +316,8 @@ def test_everything_at_once_in_any_order_makes_no_deadlock(
         "pop 200",
         "ack 200",
         "transaction committed",
+        "cycle committed",
+        "register 200",
         "delete 200",
         "kv 200",
     ):

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from brokers.domain import DEFAULT_TENANT, PushItem, TransactionRequest
+from brokers.services import streams as stream_service
 from brokers.services import transaction as transaction_service
 from tests.harness import Database
 from tests.services.in_process import Client, held, running, until, until_waiting, within
@@ -185,6 +186,36 @@ async def test_in_push_maintenance_everything_is_buffered_until_it_ends(client, 
     await emptied(client)
     assert await status(client, fresh_queue, "a3") == ["queued"]
     assert await stored(client, fresh_queue) == ["a1", "a2", "a3"]
+
+
+async def test_a_streams_sink_waits_for_its_partition_to_leave_the_spool_and_then_gives_up(
+    client, fresh_queue
+):
+    await client.push(f"{fresh_queue}-source", 1)
+    [message] = await client.pop(f"{fresh_queue}-source")
+    await client.broker.switches.throw({"maintenance": True})
+    await status(client, fresh_queue, "spooled")
+    query = stream_service.RegisterRequest(
+        tenant=DEFAULT_TENANT, name="q", source_queue="", sink_queue=None, config_hash="h"
+    )
+    registered = await stream_service.register(client.broker, query)
+    request = stream_service.CycleRequest(
+        tenant=DEFAULT_TENANT,
+        query_id=registered.query_id,
+        partition_id=message["partitionId"],
+        group=message["consumerGroup"],
+        state={},
+        state_ops=0,
+        items=[PushItem(fresh_queue, "Default", b'"mine"', None)],
+        message_ids=[None],
+        ack=None,
+    )
+    refused = await within(stream_service.cycle(client.broker, request))
+    assert refused.error is not None and "spool" in refused.error
+    await client.broker.switches.throw({"maintenance": False})
+    await emptied(client)
+    assert (await within(stream_service.cycle(client.broker, request))).error is None
+    assert await stored(client, fresh_queue) == ["spooled", "mine"]
 
 
 async def test_a_transaction_waits_for_its_partition_to_leave_the_spool_and_then_gives_up(

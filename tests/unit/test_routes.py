@@ -71,6 +71,23 @@ def test_every_route_has_a_level_and_only_health_is_public():
     assert cell_wide == system | {"POST /api/v1/stats/refresh", "GET /api/v1/status/buffers"}
 
 
+def test_streams_and_traces_have_the_levels_of_the_contract():
+    levels = {
+        route.name: str(route.level)
+        for route in ROUTES
+        if "/streams/" in route.template or "/traces" in route.template
+    }
+    assert levels == {
+        "POST /streams/v1/queries": "read-write",
+        "POST /streams/v1/state/get": "read-only",
+        "POST /streams/v1/cycle": "read-write",
+        "POST /api/v1/traces": "read-write",
+        "GET /api/v1/traces/:partitionId/:transactionId": "read-only",
+        "GET /api/v1/traces/by-name/:traceName": "read-only",
+        "GET /api/v1/traces/names": "read-only",
+    }
+
+
 def test_handler_names_are_unique():
     assert len({route.handler for route in ROUTES}) == len(ROUTES)
 

@@ -10,8 +10,6 @@
 --
 -- A page ends early once its values have p_bytes_max bytes; the entry that crosses that is
 -- kept, so a page is empty only when there is nothing. With p_keys_only values cost nothing.
--- The range is closed from above by the prefix with its last character raised by one, in
--- the order of code points, which is the byte order of UTF-8.
 
 CREATE OR REPLACE FUNCTION queen_kv_prefix_v1(
     p_tenant_id       uuid,
@@ -36,20 +34,8 @@ SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_stem  text := p_prefix;
-    v_below text;
-    v_last  integer;
+    v_below text := queen_prefix_end_v1(p_prefix);
 BEGIN
-    WHILE v_stem <> '' AND v_below IS NULL LOOP
-        v_last := ascii(right(v_stem, 1));
-        v_stem := left(v_stem, -1);
-        IF v_last < 1114111 THEN
-            v_below := v_stem || chr(CASE WHEN v_last = 55295 THEN 57344 ELSE v_last + 1 END);
-        END IF;
-    END LOOP;
-    -- Above every key: none has so many characters.
-    v_below := coalesce(v_below, repeat(chr(1114111), 600));
-
     RETURN QUERY
     SELECT page.key, CASE WHEN p_keys_only THEN NULL ELSE page.value END, page.version,
            page.expires_at, page.updated_at, page.expired, page.more

@@ -10,8 +10,8 @@
 -- Cost       grows with partitions and groups, not with messages or pending timers.
 -- Answers    the number of partitions that went; null when there is no such queue.
 --
--- Every reader comes by the partition row, so segments, cursors and dead letters are out of
--- reach when this commits; queen_queue_reclaim_v1 removes them behind us in bounded steps.
+-- Every reader comes by the partition row, so segments, cursors, dead letters and the state
+-- that streams keep of it are out of reach when this commits; queen_queue_reclaim_v1 removes them behind us in bounded steps.
 -- Ids are never used again: an old partitionId cannot move the cursor of a queue that is
 -- created anew. An ack that holds its cursor now may still write a dead letter for the dead
 -- partition, which is why the reclaim takes the cursors first.

@@ -2,17 +2,19 @@
 --
 -- Called by  brokers/store/calls.py, queue_reclaim(), every few seconds until it answers 0
 -- Reads      queen_reclaim
--- Writes     queen_cursor, queen_dead_letter, queen_segment, queen_txn_9, queen_wake,
---            queen_reclaim; what queen_timer_reclaim_v1 writes
--- Locks      queen_reclaim, cursor, dead-letter and wake rows, skipping what others hold:
---            brokers share the work and nobody waits.
+-- Writes     queen_cursor, queen_dead_letter, queen_stream_state, queen_segment, queen_txn_9,
+--            queen_wake, queen_reclaim; what queen_stream_reclaim_v1 and queen_timer_reclaim_v1
+--            write
+-- Locks      queen_reclaim, cursor, dead-letter, stream-state and wake rows, skipping what
+--            others hold: brokers share the work and nobody waits.
 -- Cost       about p_rows_max rows and 64 MiB of frames.
 -- Answers    how many rows were removed, the leftovers' own entries included, and what
---            queen_timer_reclaim_v1 did.
+--            queen_stream_reclaim_v1 and queen_timer_reclaim_v1 did.
 --
 -- The order matters. A cursor that somebody holds may stand for an ack which read the
--- partition before it was deleted and is about to write a dead letter: so cursors go first,
--- dead letters are looked for by a later statement, and a partition with a held row
+-- partition before it was deleted and is about to write a dead letter, or for a stream's cycle
+-- that is about to write state: so cursors go first, dead letters and state are looked for by
+-- later statements, and a partition with a held row
 -- keeps its entry for the next step. Transaction rows of the shorter windows leave when
 -- their slots are truncated; only the last slot is purged by row.
 
@@ -69,6 +71,18 @@ BEGIN
         EXIT WHEN v_left <= 0;
         CONTINUE WHEN EXISTS (SELECT FROM queen_dead_letter WHERE partition_id = v_id);
 
+        DELETE FROM queen_stream_state
+         WHERE ctid = ANY (ARRAY(
+               SELECT ctid FROM queen_stream_state
+                WHERE partition_id = v_id
+                LIMIT v_left
+                  FOR UPDATE SKIP LOCKED));
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        v_removed := v_removed + v_count;
+        v_left := v_left - v_count;
+        EXIT WHEN v_left <= 0;
+        CONTINUE WHEN EXISTS (SELECT FROM queen_stream_state WHERE partition_id = v_id);
+
         WITH removed AS (
             DELETE FROM queen_segment
              WHERE partition_id = v_id
@@ -116,6 +130,7 @@ BEGIN
                 WHERE NOT EXISTS (SELECT FROM queen_queue queue WHERE queue.id = wake.queue_id)
                   FOR UPDATE OF wake SKIP LOCKED));
     END IF;
-    RETURN v_removed + queen_timer_reclaim_v1(v_left);
+    v_count := queen_stream_reclaim_v1(v_left);
+    RETURN v_removed + v_count + queen_timer_reclaim_v1(v_left - v_count);
 END;
 $$;

@@ -1,0 +1,85 @@
+"""The procedures of traces: whose they are, and where a page of large data ends.
+
+Method: the store's coroutines on real PostgreSQL.
+"""
+
+import json
+import uuid
+
+import pytest
+
+from brokers.domain import DEFAULT_TENANT
+from brokers.store import trace_calls as calls
+from tests.store.calling import Lane, call, minter
+
+LIMITS = {"limit": 100, "bytes_max": 10**9}
+PAGE = {"since": None, "until": None, "offset": 0, **LIMITS}
+
+
+@pytest.fixture
+def name(fresh_queue):
+    return f"name-{fresh_queue}"
+
+
+@pytest.fixture
+def lane(db, fresh_queue):
+    return Lane(db, fresh_queue)
+
+
+def add(db, partition, names=(), *, tenant=DEFAULT_TENANT, checked=False, data=b"1"):
+    return call(
+        db,
+        calls.trace_add,
+        minter.mint(),
+        tenant,
+        checked=checked,
+        partition_uid=partition,
+        transaction_id="t",
+        group="g",
+        event_type="info",
+        names=names,
+        listed=json.dumps(list(names)),
+        data=data,
+    )
+
+
+def test_a_trace_belongs_to_the_tenant_of_its_partition_whoever_wrote_it(db, name):
+    tenant = uuid.uuid4()
+    lane = Lane(db, name, tenant=tenant)
+    assert add(db, lane.row.uid, [name])  # tenancy off: nobody asks
+    assert call(db, calls.trace_by_name, tenant, name, **PAGE)[0] == 1
+    assert call(db, calls.trace_by_name, DEFAULT_TENANT, name, **PAGE)[0] == 0
+    listed = call(db, calls.trace_list, tenant, lane.row.uid, "t", **LIMITS)
+    assert [one.names for one in listed] == [json.dumps([name])]
+    assert call(db, calls.trace_list, DEFAULT_TENANT, lane.row.uid, "t", **LIMITS) == []
+    assert len(call(db, calls.trace_list, None, lane.row.uid, "t", **LIMITS)) == 1
+
+
+def test_a_foreign_and_an_unknown_partition_are_refused_where_tenants_are_told_apart(db, lane):
+    stranger = uuid.uuid4()
+    assert add(db, lane.row.uid, checked=True) is True
+    assert add(db, lane.row.uid, tenant=stranger, checked=True) is False
+    assert add(db, str(uuid.uuid4()), tenant=stranger, checked=True) is False
+    assert len(call(db, calls.trace_list, None, lane.row.uid, "t", **LIMITS)) == 1
+
+
+@pytest.mark.parametrize(("bytes_max", "rows"), [(1, 1), (100, 1), (101, 2), (250, 3), (10**9, 3)])
+def test_a_page_ends_early_where_its_data_is_large_and_is_never_empty(
+    db, lane, name, bytes_max, rows
+):
+    for _ in range(3):
+        add(db, lane.row.uid, [name], data=b'"' + b"x" * 98 + b'"')
+    short = {"bytes_max": bytes_max}
+    listed = call(db, calls.trace_list, None, lane.row.uid, "t", **(LIMITS | short))
+    total, page = call(db, calls.trace_by_name, DEFAULT_TENANT, name, **(PAGE | short))
+    assert (len(listed), len(page), total) == (rows, rows, 3)
+
+
+def test_ids_that_only_share_a_hash_would_not_be_taken_for_each_other(db, lane):
+    add(db, lane.row.uid)
+    db.execute(
+        "UPDATE queen_trace SET transaction_hash = hashtextextended('other', 0)"
+        " WHERE partition_uid = %s",
+        [lane.row.uid],
+    )
+    assert call(db, calls.trace_list, None, lane.row.uid, "other", **LIMITS) == []
