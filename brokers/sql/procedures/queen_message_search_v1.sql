@@ -73,15 +73,16 @@ BEGIN
          ORDER BY lane.name
          LIMIT CASE WHEN p_partition IS NULL THEN p_lanes_max + 1 ELSE 1 END
     LOOP
-        IF v_lanes >= p_lanes_max THEN
-            v_full := true;
-            EXIT;
-        END IF;
-        v_lanes := v_lanes + 1;
         IF v_lane.name <> v_name THEN
             v_name := v_lane.name;
             v_offset := -1;
         END IF;
+        IF v_lanes >= p_lanes_max THEN
+            -- The place is before this partition, so the next step cannot stop where we did.
+            v_full := true;
+            EXIT;
+        END IF;
+        v_lanes := v_lanes + 1;
         CONTINUE WHEN v_lane.last_offset < v_lane.log_start OR v_lane.last_created_at < p_from
                       OR v_lane.oldest_live_at >= p_to;
         v_low := greatest(
@@ -117,7 +118,7 @@ BEGIN
                 v_hits := v_hits + 1;
                 RETURN QUERY
                 SELECT v_lane.uid, v_lane.name, v_lane.id, v_segment.base_offset,
-                       v_segment.created_at, v_segment.frames, v_segment.flags, NULL::bigint,
+                       v_segment.created_at, v_segment.frames, v_segment.flags, NULL::text,
                        NULL::bigint, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint;
             END IF;
         END LOOP;
