@@ -3,14 +3,12 @@
 Method: HTTP against a real broker.
 """
 
-import json
 import uuid
 
-import httpx
 import pytest
 
 from brokers.services.messages import fold
-from tests.wire_client import UNKNOWN_UUID, WireClient, error_of, expect, segment
+from tests.wire_client import UNKNOWN_UUID, error_of, expect, segment
 
 GROUP = {"consumerGroup": "g", "subscriptionMode": "all"}
 BIG = 123456789012345678901234567890
@@ -360,20 +358,3 @@ def test_another_method_is_a_405(wire, path, allowed):
     answer = wire.http.request("PATCH", path)
     assert answer.status_code == 405
     assert set(answer.headers["allow"].split(", ")) == allowed
-
-
-def test_an_encrypted_message_is_shown_to_who_may_look_and_never_searched(
-    start_broker, fresh_queue
-):
-    broker = start_broker(QUEEN_ENCRYPTION_KEY="ab" * 32)
-    with httpx.Client(base_url=broker.url, timeout=60) as client:
-        wire = WireClient(client)
-        wire.configure(fresh_queue, encryptionEnabled=True)
-        wire.push(fresh_queue, {"secret": BIG}, ids=["t"])
-        [row] = rows(wire, fresh_queue)
-        assert (row["data"], row["isEncrypted"]) == ({"secret": BIG}, True)
-        found = wire.get(address(row["partitionId"], "t")).json()
-        assert (found["payload"], found["isEncrypted"]) == ({"secret": BIG}, True)
-        answer = search(wire, fresh_queue, "secret")
-        assert (answer["messages"], answer["encryptedNotSearched"]) == ([], 1)
-        assert json.loads(wire.get("/api/v1/messages", queue=fresh_queue).text)["total"] == 1
