@@ -107,6 +107,9 @@ async def browse(broker: "Broker", request: BrowseRequest) -> tuple[Page, list[S
     end = request.offset + request.limit
     if end > PAGE_END_MAX:
         raise RequestError(TOO_DEEP)
+    # A status may be that of few, and what was written before `until` may lie anywhere: then
+    # the partitions that were written last are not enough.
+    widely = request.status is not None or request.until < datetime.now(UTC)
     page = await calls.message_list(
         broker.reads.fetch,
         request.tenant,
@@ -119,8 +122,7 @@ async def browse(broker: "Broker", request: BrowseRequest) -> tuple[Page, list[S
         until=request.until,
         limit=request.limit,
         offset=request.offset,
-        # A status may be that of few: then more partitions have to be looked into.
-        lanes_max=LANES_MAX if request.status else min(end + LANES_SPARE, LANES_MAX),
+        lanes_max=LANES_MAX if widely else min(end + LANES_SPARE, LANES_MAX),
         looks_max=max(LOOKS_MAX, end),
         bytes_max=PAGE_BYTES_MAX,
     )

@@ -4,9 +4,8 @@
 -- Reads      queen_queue, queen_partition
 -- Locks      nothing
 -- Cost       for each queue that is meant a probe and at most p_limit partitions.
--- Answers    at most p_limit partitions that were written since p_from, the last written first.
---            `since` is from when messages of its queue are listed at all: for as long as the
---            dedup window or completedRetentionSeconds, and 15 minutes at least.
+-- Answers    at most p_limit partitions that were written since p_from, the last written first;
+--            with p_letters only such that have dead letters.
 --
 -- The n newest messages lie in the n partitions that were written last. last_write_at moves
 -- once a second only, so a partition may come one second too late.
@@ -21,11 +20,7 @@ CREATE OR REPLACE FUNCTION queen_message_lanes_v1(
     p_letters   boolean,
     p_limit     integer
 )
-RETURNS TABLE (
-    partition_id bigint, uid uuid, name text, queue_id bigint, log_start bigint,
-    last_offset bigint, last_created_at timestamptz, oldest_live_at timestamptz,
-    since timestamptz
-)
+RETURNS TABLE (partition_id bigint)
 LANGUAGE plpgsql
 STABLE
 SET plan_cache_mode = force_custom_plan
@@ -40,8 +35,7 @@ DECLARE
 BEGIN
     IF p_partition IS NOT NULL THEN
         RETURN QUERY
-        SELECT lane.id, lane.uid, lane.name, lane.queue_id, lane.log_start, lane.last_offset,
-               lane.last_created_at, lane.oldest_live_at, queue.since
+        SELECT lane.id
           FROM queen_message_queues_v1(p_tenant_id, p_queue, p_namespace, p_task, p_from, v_now)
                  AS queue
           JOIN queen_partition lane ON lane.queue_id = queue.id AND lane.name = p_partition
@@ -50,12 +44,11 @@ BEGIN
          LIMIT p_limit;
     ELSE
         RETURN QUERY
-        SELECT newest.id, newest.uid, newest.name, queue.id, newest.log_start,
-               newest.last_offset, newest.last_created_at, newest.oldest_live_at, queue.since
+        SELECT newest.id
           FROM queen_message_queues_v1(p_tenant_id, p_queue, p_namespace, p_task, p_from, v_now)
                  AS queue
          CROSS JOIN LATERAL (
-            SELECT lane.*
+            SELECT lane.id, lane.last_write_at
               FROM queen_partition lane
              WHERE lane.queue_id = queue.id
                AND lane.last_write_at >= queue.since - interval '1 second'
@@ -71,7 +64,8 @@ BEGIN
 END;
 $$;
 
--- The queues that are meant, and since when messages of each are listed.
+-- The queues that are meant, and since when messages of each are listed: for as long as the
+-- dedup window or completedRetentionSeconds, and 15 minutes at least.
 
 CREATE OR REPLACE FUNCTION queen_message_queues_v1(
     p_tenant_id uuid,
