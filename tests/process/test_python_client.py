@@ -304,5 +304,5 @@ async def test_messages_can_be_listed_inspected_and_deleted(queen, fresh_queue):
     deleted = await queen.admin.delete_message(message["partitionId"], "t0")
     assert deleted["success"] is True
     assert (await queen.queue(fresh_queue).dlq().get())["messages"] == []
-    with pytest.raises(Exception, match="404|not found"):
+    with pytest.raises(Exception, match=r"404|not found"):
         await queen.admin.delete_message(message["partitionId"], "t1")
