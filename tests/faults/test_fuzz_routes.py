@@ -50,6 +50,12 @@ PARAMETERS = [
     "prefix",
     "after",
     "txn",
+    "status",
+    "state",
+    "from",
+    "to",
+    "q",
+    "cursor",
 ]
 RAW_VALUES = [
     b"",
