@@ -5,7 +5,7 @@ each parameter is percent-decoded once afterwards, so `a%2Fb` is one name and ne
 segments, and two different names never meet at one address. An empty segment is a legal
 parameter: the empty string is a legal queue name. Static segments win over parameters.
 
-Imports errors, route, routes_streams, wire. Used by door.py, auth.py, urls.py.
+Imports errors, route, routes_letters, routes_streams, wire. Used by door.py, auth.py, urls.py.
 """
 
 import re
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from brokers.api import routes_streams
+from brokers.api import routes_letters, routes_streams
 from brokers.api.route import Kind, Level, Route
 from brokers.api.wire import (
     NAME_BYTES_MAX,
@@ -75,16 +75,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{_QUEUES}/:queue", READ, DRF, "queue_detail", head=True),
     Route("GET", f"{_QUEUES}/:queue/depth", READ, DRF, "queue_depth", head=True),
     Route("DELETE", f"{_QUEUES}/:queue", ADMIN, DRF, "queue_delete"),
-    Route("GET", "/api/v1/dlq", READ, DRF, "dlq_list", head=True),
-    Route("DELETE", "/api/v1/dlq", ADMIN, DRF, "dlq_purge"),
-    Route("POST", "/api/v1/dlq/:id/replay", READ_WRITE, DRF, "dlq_replay"),
-    Route(
-        "POST",
-        "/api/v1/messages/:partitionId/:transactionId/retry",
-        READ_WRITE,
-        DRF,
-        "message_retry",
-    ),
+    *routes_letters.ROUTES,
     Route("POST", _KV, READ_WRITE, HOT, "kv_batch"),
     Route("GET", f"{_KV}/:ns/*key", READ, HOT, "kv_get", head=True),
     Route("PUT", f"{_KV}/:ns/*key", READ_WRITE, HOT, "kv_put"),

@@ -20,7 +20,17 @@ VIEWS = {
     "dlq_list": views.DeadLetterListView,
     "dlq_purge": views.DeadLetterPurgeView,
     "dlq_replay": views.DeadLetterReplayView,
+    "message_list": views.MessageListView,
+    "message_search": views.MessageSearchView,
+    "message_detail": views.MessageDetailView,
+    "message_delete": views.MessageDeleteView,
     "message_retry": views.MessageRetryView,
+    "redrive_create": views.RedriveCreateView,
+    "redrive_list": views.RedriveListView,
+    "redrive_detail": views.RedriveDetailView,
+    "redrive_cancel": views.RedriveCancelView,
+    "redrive_resume": views.RedriveResumeView,
+    "dlq_signatures": views.SignaturesView,
 }
 
 urlpatterns = [path(f"_queen/{handler}", view.as_view()) for handler, view in VIEWS.items()]

@@ -5,7 +5,7 @@ Hot paths never touch these classes: they call the procedures in `sql/procedures
 Imports nothing of ours.
 """
 
-from brokers.models.consumers import Cursor, DeadLetter, Group, Wake
+from brokers.models.consumers import Cursor, DeadLetter, Group, Redrive, Wake
 from brokers.models.kv import KeyValue
 from brokers.models.log import Partition, Queue, Segment, Transaction
 from brokers.models.streams import StreamQuery, StreamReclaim, StreamState
@@ -33,6 +33,7 @@ __all__ = [
     "QueueCounter",
     "QueueStatistics",
     "Reclaim",
+    "Redrive",
     "RetentionHistory",
     "Segment",
     "SpoolFile",

@@ -86,9 +86,17 @@ class Wake(models.Model):
 
 
 class DeadLetter(models.Model):
-    """A message that a group gave up on: a snapshot that outlives the original."""
+    """A message that a group gave up on: a snapshot that outlives the original.
+
+    Tenant and queue are those of its partition, which never change: a listing finds its rows
+    by them without a walk over partitions, or over what other tenants have.
+    """
 
     id = models.UUIDField(primary_key=True, db_default=RandomUUID())
+    tenant_id = models.UUIDField()
+    queue = models.ForeignKey(
+        Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
     partition = models.ForeignKey(
         Partition, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
     )
@@ -114,9 +122,65 @@ class DeadLetter(models.Model):
             )
         ]
         indexes = [
-            models.Index(fields=["partition", "failed_at"], name="queen_dead_letter_failed"),
             models.Index(
                 fields=["partition", "transaction_hash"], name="queen_dead_letter_address"
             ),
-            models.Index(fields=["-failed_at", "id"], name="queen_dead_letter_newest"),
+            # One for each way to ask: of a tenant or a queue, and with a group or without.
+            models.Index(fields=["tenant_id", "failed_at", "id"], name="queen_dead_letter_tenant"),
+            models.Index(
+                fields=["tenant_id", "consumer_group", "failed_at", "id"],
+                name="queen_letter_tenant_group",
+            ),
+            models.Index(fields=["queue", "failed_at", "id"], name="queen_dead_letter_queue"),
+            models.Index(
+                fields=["queue", "consumer_group", "failed_at", "id"],
+                name="queen_letter_queue_group",
+            ),
+        ]
+
+
+class Redrive(models.Model):
+    """A job that moves the dead letters of a queue, as its filter says, back into a log.
+
+    `state` is running | done | cancelled | failed. `reached_*` is the last letter that was
+    looked at: it moves in the transaction that moves letters, so a job goes on where its last
+    commit was. `next_at` paces it on the database's clock.
+    """
+
+    id = models.UUIDField(primary_key=True, db_default=RandomUUID())
+    tenant_id = models.UUIDField()
+    queue = models.ForeignKey(
+        Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    queue_name = name_field()
+    consumer_group = models.TextField(db_collation="C", null=True)
+    error_text = models.TextField(null=True)
+    failed_from = models.DateTimeField(null=True)
+    failed_to = models.DateTimeField()
+    target_queue = models.TextField(db_collation="C", null=True)
+    target_partition = models.TextField(db_collation="C", null=True)
+    rate = models.IntegerField()
+    state = models.TextField(db_default="running")
+    # Null when there were too many to count.
+    total = models.BigIntegerField(null=True)
+    looked_at = models.BigIntegerField(db_default=0)
+    moved = models.BigIntegerField(db_default=0)
+    skipped = models.BigIntegerField(db_default=0)
+    problem = models.TextField(null=True)
+    reached_at = models.DateTimeField(null=True)
+    reached_id = models.UUIDField(null=True)
+    next_at = models.DateTimeField(db_default=Now())
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "queen_redrive"
+        indexes = [
+            models.Index(fields=["tenant_id", "created_at", "id"], name="queen_redrive_tenant"),
+            models.Index(
+                fields=["next_at"],
+                name="queen_redrive_running",
+                condition=models.Q(state="running"),
+            ),
         ]

@@ -75,7 +75,7 @@ async def page(broker: "Broker", request: PageRequest) -> list[DeadLetterRow]:
     Encrypted payloads are opened; in place of one that cannot be stand null and the error.
     """
     rows = await calls.dead_letter_list(
-        broker.store.fetch,
+        broker.reads.fetch,
         request.tenant,
         queue=request.queue,
         group=request.group,

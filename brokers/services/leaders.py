@@ -9,7 +9,7 @@ A cycle ends when half its lease is spent, and what is left is the next one's. A
 dies keeps its task for the rest of its lease. One that is late is fenced: its steps carry an
 old token and do nothing.
 
-Imports store, services/retention and statistics. Used by services/background.py.
+Imports store, services/retention, statistics and redrive. Used by services/background.py.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brokers.errors import StoreError
-from brokers.services import retention, statistics
+from brokers.services import redrive, retention, statistics
 from brokers.services.term import Fenced, Term
 from brokers.store import leader_calls as calls
 
@@ -44,6 +44,9 @@ class Task:
     name: str
     every_ms: int
     work: Callable[["Broker", Term], Awaitable[None]]
+    # Whether there is anything to do: asked first where most turns find nothing, since
+    # leading a cycle is two commits.
+    wanted: Callable[["Broker"], Awaitable[bool]] | None = None
 
 
 def tasks(broker: "Broker") -> list[Task]:
@@ -55,6 +58,12 @@ def tasks(broker: "Broker") -> list[Task]:
             name="retained-bytes",
             every_ms=config.retained_bytes_interval_ms,
             work=statistics.bytes_cycle,
+        ),
+        Task(
+            name="redrive",
+            every_ms=redrive.LOOK_EVERY_MS,
+            work=redrive.cycle,
+            wanted=redrive.wanted,
         ),
     ]
 
@@ -98,6 +107,8 @@ class Leaders:
 
     async def turn(self, task: Task) -> float | None:
         """Lead one cycle if the task is due and free; else how long nobody need ask again."""
+        if task.wanted is not None and not await task.wanted(self._broker):
+            return task.every_ms / 1000
         fetch = self._broker.store.fetch
         server_id = self._broker.config.server.server_id
         began = time.monotonic()

@@ -143,7 +143,7 @@ def effective(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 def _patch(request: ConfigureRequest) -> dict[str, Any]:
     """The columns that shall have another value: named options, and under replace all."""
-    namespace, task = _dotted(request.queue)
+    namespace, task = dotted(request.queue)
     settable: list[tuple[str, str, Any]] = [
         ("namespace", "namespace", namespace),
         ("task", "task", task),
@@ -159,7 +159,7 @@ def _patch(request: ConfigureRequest) -> dict[str, Any]:
     return patch
 
 
-def _dotted(name: str) -> tuple[str, str]:
+def dotted(name: str) -> tuple[str, str]:
     """What a dotted name says: before its first dot, and between the first and the second."""
     if "." not in name:
         return "", ""

@@ -481,3 +481,19 @@ def test_a_compressed_payload_is_encrypted_too(wire, vault, db, secret):
     assert found_in(db, secret) == []
     wire.apply(timer | {"delayMs": 0})
     assert [one["data"] for one in wire.wait_for(vault)] == [{"secret": secret}]
+
+
+def test_a_message_is_shown_to_who_may_look_and_never_searched(wire, keyless, vault, secret):
+    [pushed] = wire.push(vault, {"secret": secret}, ids=["t"])
+    [row] = wire.get("/api/v1/messages", queue=vault).json()["messages"]
+    assert (row["data"], row["isEncrypted"]) == ({"secret": secret}, True)
+    path = f"/api/v1/messages/{row['partitionId']}/t"
+    found = wire.get(path).json()
+    assert (found["payload"], found["isEncrypted"]) == ({"secret": secret}, True)
+    answer = wire.get("/api/v1/messages/search", queue=vault, q=secret).json()
+    assert (answer["messages"], answer["encryptedNotSearched"]) == ([], 1)
+
+    [row] = keyless.get("/api/v1/messages", queue=vault).json()["messages"]
+    assert (row["id"], row["data"], row["payload"]) == (pushed["message_id"], None, None)
+    assert "cannot be decrypted" in row["error"]
+    assert "cannot be decrypted" in keyless.get(path).json()["error"]

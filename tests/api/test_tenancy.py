@@ -246,3 +246,33 @@ def test_foreign_traces_are_neither_written_nor_read_nor_counted(a, b, fresh_que
     a.delete(fresh_queue)
     assert len(a.get(f"/api/v1/traces/{partition}/t").json()["traces"]) == 1
     assert b.get(f"/api/v1/traces/{partition}/t").json() == {"traces": []}
+
+
+def test_messages_and_redrives_are_their_tenants(a, b, fresh_queue):
+    a.push(fresh_queue, "of a", ids=["t"])
+    [message] = a.messages(fresh_queue)
+    a.ack(message, "dlq")
+    job = expect(a.post("/api/v1/dlq/redrive", {"queue": fresh_queue, "error": "no"}), 201).json()
+    b.configure(fresh_queue)
+
+    address = f"/api/v1/messages/{message['partitionId']}/t"
+    one = f"/api/v1/dlq/redrive/{job['id']}"
+    assert b.get("/api/v1/messages").json()["messages"] == []
+    assert b.get("/api/v1/dlq").json()["messages"] == []
+    assert b.get("/api/v1/dlq/redrive").json()["redrives"] == []
+    assert b.get("/api/v1/messages/search", queue=fresh_queue, q="a").json()["messages"] == []
+    signatures = b.get("/api/v1/analytics/dlq-signatures", queue=fresh_queue).json()
+    assert signatures["rowsNow"] == 0
+    for foreign, unknown in (
+        (b.get(address), b.get(f"/api/v1/messages/{UNKNOWN_UUID}/t")),
+        (b.get(one), b.get(f"/api/v1/dlq/redrive/{UNKNOWN_UUID}")),
+        (b.post(f"{one}/cancel"), b.post(f"/api/v1/dlq/redrive/{UNKNOWN_UUID}/cancel")),
+        (b.post(f"{one}/resume"), b.post(f"/api/v1/dlq/redrive/{UNKNOWN_UUID}/resume")),
+    ):
+        assert (foreign.status_code, foreign.json()) == (404, unknown.json())
+    assert b.http.delete(address, headers=b.headers).status_code == 404
+
+    assert len(a.get("/api/v1/messages").json()["messages"]) == 1
+    assert len(a.get("/api/v1/dlq").json()["messages"]) == 1
+    assert a.get(one).json()["id"] == job["id"]
+    assert a.get(address).json()["status"] == "dead_letter"

@@ -52,6 +52,10 @@ PARAMETERS = [
     "txn",
     "from",
     "to",
+    "status",
+    "state",
+    "q",
+    "cursor",
 ]
 RAW_VALUES = [
     b"",

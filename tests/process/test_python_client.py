@@ -288,3 +288,21 @@ async def test_the_management_reads_of_the_client_work(queen, fresh_queue):
     assert fresh_queue in names
     assert (await queen.admin.get_queue(fresh_queue))["name"] == fresh_queue
     assert (await queen.admin.health())["status"] == "healthy"
+
+
+async def test_messages_can_be_listed_inspected_and_deleted(queen, fresh_queue):
+    items = [{"data": {"n": number}, "transactionId": f"t{number}"} for number in range(2)]
+    await queen.queue(fresh_queue).push(items)
+    listed = await queen.admin.list_messages(queue=fresh_queue, limit=10, status="pending")
+    assert [row["data"]["n"] for row in listed["messages"]] == [1, 0]
+    [message, _] = await pop(queen.queue(fresh_queue), 2)
+    found = await queen.admin.get_message(message["partitionId"], "t0")
+    assert (found["payload"], found["status"]) == ({"n": 0}, "processing")
+    await queen.ack(message, "dlq", {"error": "never"})
+    found = await queen.admin.get_message(message["partitionId"], "t0")
+    assert (found["status"], found["errorMessage"]) == ("dead_letter", "never")
+    deleted = await queen.admin.delete_message(message["partitionId"], "t0")
+    assert deleted["success"] is True
+    assert (await queen.queue(fresh_queue).dlq().get())["messages"] == []
+    with pytest.raises(Exception, match=r"404|not found"):
+        await queen.admin.delete_message(message["partitionId"], "t1")

@@ -7,6 +7,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -25,13 +26,22 @@ minter = Minter()
 def call(
     connection: psycopg.Connection[Any], function: Callable[..., Any], *given: Any, **named: Any
 ):
-    """`function` is a coroutine of the store; its answer, from this connection."""
+    """`function` is a coroutine of the store; its answer, from this connection.
+
+    Within a running loop, which it stops meanwhile, it runs in a thread with a loop of its own.
+    """
 
     async def fetch(statement: str, parameters: Any = None) -> list[Any]:
         cursor = connection.cursor(binary=True).execute(statement, parameters)
         return cursor.fetchall() if cursor.description else []
 
-    return asyncio.run(function(fetch, *given, **named))
+    work = function(fetch, *given, **named)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 @dataclass

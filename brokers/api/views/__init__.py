@@ -1,6 +1,7 @@
 """The management routes, as DRF views; what they share is in base.py.
 
-Imports base, queues, dead_letters. Used by urls.py and, for its errors, by DRF's settings.
+Imports base, queues, dead_letters, messages, redrive. Used by urls.py and, for its errors, by
+DRF's settings.
 """
 
 from brokers.api.views.base import exception_handler
@@ -9,6 +10,13 @@ from brokers.api.views.dead_letters import (
     DeadLetterPurgeView,
     DeadLetterReplayView,
     MessageRetryView,
+    SignaturesView,
+)
+from brokers.api.views.messages import (
+    MessageDeleteView,
+    MessageDetailView,
+    MessageListView,
+    MessageSearchView,
 )
 from brokers.api.views.queues import (
     ConfigureView,
@@ -17,16 +25,33 @@ from brokers.api.views.queues import (
     QueueDetailView,
     QueueListView,
 )
+from brokers.api.views.redrive import (
+    RedriveCancelView,
+    RedriveCreateView,
+    RedriveDetailView,
+    RedriveListView,
+    RedriveResumeView,
+)
 
 __all__ = [
     "ConfigureView",
     "DeadLetterListView",
     "DeadLetterPurgeView",
     "DeadLetterReplayView",
+    "MessageDeleteView",
+    "MessageDetailView",
+    "MessageListView",
     "MessageRetryView",
+    "MessageSearchView",
     "QueueDeleteView",
     "QueueDepthView",
     "QueueDetailView",
     "QueueListView",
+    "RedriveCancelView",
+    "RedriveCreateView",
+    "RedriveDetailView",
+    "RedriveListView",
+    "RedriveResumeView",
+    "SignaturesView",
     "exception_handler",
 ]

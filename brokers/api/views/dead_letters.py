@@ -1,8 +1,8 @@
-"""The dead letters' routes: list, purge, replay by row and by address.
+"""The dead letters' routes: list, purge, replay by row and by address, signatures.
 
 A payload leaves as the bytes that came in: it is spliced into the answer, never decoded.
 
-Imports errors, serializers, services/dead_letters, wire, base. Used by urls.py.
+Imports errors, serializers, services/{dead_letters,messages}, wire, base. Used by urls.py.
 """
 
 import json
@@ -18,12 +18,13 @@ from brokers.api import wire
 from brokers.api.serializers import ReplaySerializer, validated
 from brokers.api.views.base import ManagementView, timestamp
 from brokers.errors import RequestError, StoreError, harmless
-from brokers.services import dead_letters
+from brokers.services import dead_letters, messages
 from brokers.services.dead_letters import PageRequest, Replayed, ReplayRequest
 from brokers.store.management_calls import DeadLetterRow
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 1000
+SAMPLE_DEFAULT = 200
 NOT_FOUND = "Message not found"
 
 _uuid = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
@@ -52,6 +53,39 @@ class DeadLetterListView(ManagementView):
         )
         parts = (b'{"messages":[', b",".join(map(_row, rows)), b"],", tail[1:].encode())
         return HttpResponse(b"".join(parts), content_type="application/json")
+
+
+class SignaturesView(ManagementView):
+    """What the newest dead letters of a queue died of; no payload is looked at."""
+
+    def get(self, request: Request) -> Response:
+        query = self.query()
+        queue = wire.query_name(query, "queue")
+        if queue is None:
+            raise RequestError("queue required")
+        limit = wire.query_integer(query, "limit", SAMPLE_DEFAULT)
+        assert limit is not None
+        found = self.run(
+            messages.signatures(self.broker, self.tenant, queue, min(max(limit, 1), LIMIT_MAX))
+        )
+        letters, sample = found.sample.letters, found.sample
+        size = len(letters)
+        return Response(
+            {
+                "queue": queue,
+                "rowsNow": sample.rows,
+                "sample": size,
+                "retryCounts": sorted({retries for _, retries, *_ in letters}),
+                "groups": sorted({group for _, _, group, *_ in letters}),
+                "oldest": None if sample.oldest is None else timestamp(sample.oldest),
+                "newest": None if sample.newest is None else timestamp(sample.newest),
+                "avgBytes": round(sum(row[4] for row in letters) / size) if size else 0,
+                "signatures": [
+                    {"text": text, "n": n, "share": round(n / size, 4)} for text, n in found.texts
+                ],
+                "byDay": [{"day": day, "n": n} for day, n in found.days],
+            }
+        )
 
 
 class DeadLetterPurgeView(ManagementView):

@@ -35,7 +35,7 @@ BEGIN
          WHERE lane.uid = p_partition_uid
            AND letter.transaction_hash = hashtextextended(p_transaction, 0)
            AND letter.transaction_id = p_transaction
-         ORDER BY letter.failed_at DESC, letter.id
+         ORDER BY letter.failed_at DESC, letter.id DESC
          LIMIT 1;
     END IF;
     RETURN QUERY

@@ -3,13 +3,14 @@
 -- Called by  brokers/store/management_calls.py, dead_letter_list()
 -- Reads      queen_dead_letter, queen_partition, queen_queue
 -- Locks      nothing
--- Cost       of a queue: one probe a partition and the rows up to the end of the page in
---            each; of all queues: the newest rows up to the end of the page.
+-- Cost       the newest rows up to the end of the page, of one index, whatever else there is:
+--            of the queue or the tenant, and of the group if one is named.
 -- Answers    at most p_limit rows after p_offset. The page ends before its payloads pass
 --            p_bytes_max, but never before its first row.
 --
 -- Rows of a deleted queue that are not reclaimed yet are out of reach: there is no
--- partition to come by.
+-- partition to come by. A page of the whole tenant steps over them, so it is slower until
+-- they are reclaimed.
 
 CREATE OR REPLACE FUNCTION queen_dead_letter_list_v1(
     p_tenant_id uuid,
@@ -34,34 +35,46 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_end bigint := least(p_offset, 9223372036854775807 - p_limit) + p_limit;
-    v_ids uuid[];
+    v_queue_id bigint;
+    v_ids      uuid[];
 BEGIN
-    IF p_queue IS NULL THEN
+    -- Four ways to ask, four indexes, each read backwards; one statement for all of them
+    -- would be planned for none.
+    IF p_queue IS NULL AND p_group IS NULL THEN
         v_ids := ARRAY(
             SELECT letter.id
               FROM queen_dead_letter letter
-              JOIN queen_partition lane ON lane.id = letter.partition_id
-              JOIN queen_queue queue ON queue.id = lane.queue_id AND queue.tenant_id = p_tenant_id
-             WHERE p_group IS NULL OR letter.consumer_group = p_group
-             ORDER BY letter.failed_at DESC, letter.id
+             WHERE letter.tenant_id = p_tenant_id
+               AND EXISTS (SELECT FROM queen_partition lane WHERE lane.id = letter.partition_id)
+             ORDER BY letter.failed_at DESC, letter.id DESC
+             LIMIT p_limit OFFSET p_offset);
+    ELSIF p_queue IS NULL THEN
+        v_ids := ARRAY(
+            SELECT letter.id
+              FROM queen_dead_letter letter
+             WHERE letter.tenant_id = p_tenant_id AND letter.consumer_group = p_group
+               AND EXISTS (SELECT FROM queen_partition lane WHERE lane.id = letter.partition_id)
+             ORDER BY letter.failed_at DESC, letter.id DESC
              LIMIT p_limit OFFSET p_offset);
     ELSE
-        v_ids := ARRAY(
-            SELECT newest.id
-              FROM queen_queue queue
-              JOIN queen_partition lane ON lane.queue_id = queue.id
-             CROSS JOIN LATERAL (
-                SELECT letter.id, letter.failed_at
+        SELECT queue.id INTO v_queue_id
+          FROM queen_queue queue
+         WHERE queue.tenant_id = p_tenant_id AND queue.name = p_queue;
+        IF p_group IS NULL THEN
+            v_ids := ARRAY(
+                SELECT letter.id
                   FROM queen_dead_letter letter
-                 WHERE letter.partition_id = lane.id
-                   AND (p_group IS NULL OR letter.consumer_group = p_group)
-                 ORDER BY letter.failed_at DESC, letter.id
-                 LIMIT v_end
-             ) AS newest
-             WHERE queue.tenant_id = p_tenant_id AND queue.name = p_queue
-             ORDER BY newest.failed_at DESC, newest.id
-             LIMIT p_limit OFFSET p_offset);
+                 WHERE letter.queue_id = v_queue_id
+                 ORDER BY letter.failed_at DESC, letter.id DESC
+                 LIMIT p_limit OFFSET p_offset);
+        ELSE
+            v_ids := ARRAY(
+                SELECT letter.id
+                  FROM queen_dead_letter letter
+                 WHERE letter.queue_id = v_queue_id AND letter.consumer_group = p_group
+                 ORDER BY letter.failed_at DESC, letter.id DESC
+                 LIMIT p_limit OFFSET p_offset);
+        END IF;
     END IF;
 
     -- Lengths first: a payload is only fetched when it is part of the page.

@@ -57,7 +57,8 @@ BEGIN
         FOR UPDATE;
 
     FOR v_one IN
-        SELECT asked.no::integer AS no, timer.*, timer.ctid AS place, lane.id AS partition_id,
+        SELECT asked.no::integer AS no, timer.*, timer.ctid AS place,
+               lane.id AS partition_id, lane.queue_id,
                timer.attempts + (p_error IS NOT NULL)::integer AS attempts_now
           FROM unnest(p_places, p_partition_ids) WITH ORDINALITY
                AS asked(place, partition_id, no)
@@ -71,10 +72,10 @@ BEGIN
                 AND v_one.partition_id IS NOT NULL;
         IF dead THEN
             INSERT INTO queen_dead_letter (
-                   partition_id, consumer_group, message_offset, message_id, transaction_id,
+                   tenant_id, queue_id, partition_id, consumer_group, message_offset, message_id, transaction_id,
                    transaction_hash, payload, encrypted, producer_sub, error, retry_count,
                    failed_at)
-            SELECT v_one.partition_id, '__timer__',
+            SELECT v_one.tenant_id, v_one.queue_id, v_one.partition_id, '__timer__',
                    least(coalesce(min(letter.message_offset), 0), 0) - 1,
                    v_one.message_id, v_one.txn, hashtextextended(v_one.txn, 0), v_one.payload,
                    v_one.encrypted, v_one.producer_sub, p_error, v_one.attempts_now, clock_timestamp()

@@ -1,0 +1,90 @@
+-- queen_message_lanes_v1: the partitions in which to look for the newest messages.
+--
+-- Called by  queen_message_list_v1
+-- Reads      queen_queue, queen_partition
+-- Locks      nothing
+-- Cost       for each queue that is meant a probe and at most p_limit partitions.
+-- Answers    at most p_limit partitions that were written since p_from, the last written first;
+--            with p_letters only such that have dead letters.
+--
+-- The n newest messages lie in the n partitions that were written last. last_write_at moves
+-- once a second only, so a partition may come one second too late.
+
+CREATE OR REPLACE FUNCTION queen_message_lanes_v1(
+    p_tenant_id uuid,
+    p_queue     text,
+    p_partition text,
+    p_namespace text,
+    p_task      text,
+    p_from      timestamptz,
+    p_letters   boolean,
+    p_limit     integer
+)
+RETURNS TABLE (partition_id bigint)
+LANGUAGE plpgsql
+STABLE
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+BEGIN
+    IF p_partition IS NOT NULL THEN
+        RETURN QUERY
+        SELECT lane.id
+          FROM queen_message_queues_v1(p_tenant_id, p_queue, p_namespace, p_task, p_from, v_now)
+                 AS queue
+          JOIN queen_partition lane ON lane.queue_id = queue.id AND lane.name = p_partition
+         WHERE lane.last_write_at >= queue.since - interval '1 second'
+         ORDER BY lane.last_write_at DESC
+         LIMIT p_limit;
+    ELSE
+        RETURN QUERY
+        SELECT newest.id
+          FROM queen_message_queues_v1(p_tenant_id, p_queue, p_namespace, p_task, p_from, v_now)
+                 AS queue
+         CROSS JOIN LATERAL (
+            SELECT lane.id, lane.last_write_at
+              FROM queen_partition lane
+             WHERE lane.queue_id = queue.id
+               AND lane.last_write_at >= queue.since - interval '1 second'
+               AND (NOT p_letters
+                    OR EXISTS (SELECT FROM queen_dead_letter letter
+                                WHERE letter.partition_id = lane.id))
+             ORDER BY lane.last_write_at DESC
+             LIMIT p_limit
+         ) AS newest
+         ORDER BY newest.last_write_at DESC
+         LIMIT p_limit;
+    END IF;
+END;
+$$;
+
+-- The queues that are meant, and since when messages of each are listed: for as long as the
+-- dedup window or completedRetentionSeconds, and 15 minutes at least.
+
+CREATE OR REPLACE FUNCTION queen_message_queues_v1(
+    p_tenant_id uuid,
+    p_queue     text,
+    p_namespace text,
+    p_task      text,
+    p_from      timestamptz,
+    p_now       timestamptz
+)
+RETURNS TABLE (id bigint, since timestamptz)
+LANGUAGE sql
+STABLE
+AS $$
+    SELECT queue.id,
+           greatest(p_from, p_now - make_interval(secs => greatest(
+               queue.dedup_window_seconds, queue.completed_retention_seconds, 900)))
+      FROM queen_queue queue
+     WHERE queue.tenant_id = p_tenant_id
+       AND (p_queue IS NULL OR queue.name = p_queue)
+       AND (p_namespace IS NULL OR queue.namespace = p_namespace)
+       AND (p_task IS NULL OR queue.task = p_task)
+$$;
