@@ -5,7 +5,7 @@ each parameter is percent-decoded once afterwards, so `a%2Fb` is one name and ne
 segments, and two different names never meet at one address. An empty segment is a legal
 parameter: the empty string is a legal queue name. Static segments win over parameters.
 
-Imports errors, route, wire. Used by door.py, auth.py, urls.py.
+Imports errors, route, routes_groups, routes_status, wire. Used by door.py, auth.py, urls.py.
 """
 
 import re
@@ -14,6 +14,8 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from brokers.api.route import Kind, Level, Route
+from brokers.api.routes_groups import GROUP_ROUTES
+from brokers.api.routes_status import STATUS_ROUTES
 from brokers.api.wire import (
     NAME_BYTES_MAX,
     TIMER_KEY_BYTES_MAX,
@@ -121,6 +123,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/livez", PUBLIC, HOT, "livez", False, head=True),
     Route("GET", "/readyz", PUBLIC, HOT, "readyz", False, head=True),
     Route("GET", "/metrics/prometheus", PUBLIC, HOT, "prometheus", False, head=True),
+    *GROUP_ROUTES,
+    *STATUS_ROUTES,
 )
 
 

@@ -5,12 +5,12 @@ Hot paths never touch these classes: they call the procedures in `sql/procedures
 Imports nothing of ours.
 """
 
-from brokers.models.consumers import Cursor, DeadLetter, Group, Wake
+from brokers.models.consumers import Cursor, DeadLetter, Group, GroupStatistics, Wake
+from brokers.models.history import BrokerHistory, CellCounter, QueueCounter
 from brokers.models.kv import KeyValue
 from brokers.models.log import Partition, Queue, Segment, Transaction
 from brokers.models.system import (
     Lease,
-    QueueCounter,
     QueueStatistics,
     Reclaim,
     RetentionHistory,
@@ -21,9 +21,12 @@ from brokers.models.system import (
 from brokers.models.timers import Timer, TimerReclaim
 
 __all__ = [
+    "BrokerHistory",
+    "CellCounter",
     "Cursor",
     "DeadLetter",
     "Group",
+    "GroupStatistics",
     "KeyValue",
     "Lease",
     "Partition",

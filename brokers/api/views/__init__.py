@@ -1,14 +1,44 @@
 """The management routes, as DRF views; what they share is in base.py.
 
-Imports base, queues, dead_letters. Used by urls.py and, for its errors, by DRF's settings.
+Imports base and the modules of the views. Used by urls.py and, for its errors, by DRF's settings.
 """
 
+from brokers.api.views.aggregates import (
+    NamespacesView,
+    OverviewView,
+    PartitionsChangedView,
+    TasksView,
+)
+from brokers.api.views.analytics import (
+    LivenessView,
+    ParkedReplicasView,
+    QueueLagView,
+    QueueOperationsView,
+    RetentionView,
+    WorkloadView,
+)
 from brokers.api.views.base import exception_handler
+from brokers.api.views.cell import (
+    CellStatusView,
+    PostgresStatsView,
+    SystemMetricsView,
+    WorkerMetricsView,
+)
 from brokers.api.views.dead_letters import (
     DeadLetterListView,
     DeadLetterPurgeView,
     DeadLetterReplayView,
     MessageRetryView,
+)
+from brokers.api.views.groups import (
+    GroupDeleteView,
+    GroupDetailView,
+    GroupLaggingView,
+    GroupListView,
+    GroupPartitionSeekView,
+    GroupQueueDeleteView,
+    GroupSeekView,
+    GroupStartView,
 )
 from brokers.api.views.queues import (
     ConfigureView,
@@ -17,16 +47,46 @@ from brokers.api.views.queues import (
     QueueDetailView,
     QueueListView,
 )
+from brokers.api.views.status import (
+    StatusAnalyticsView,
+    StatusQueuesView,
+    StatusQueueView,
+)
 
 __all__ = [
+    "CellStatusView",
     "ConfigureView",
     "DeadLetterListView",
     "DeadLetterPurgeView",
     "DeadLetterReplayView",
+    "GroupDeleteView",
+    "GroupDetailView",
+    "GroupLaggingView",
+    "GroupListView",
+    "GroupPartitionSeekView",
+    "GroupQueueDeleteView",
+    "GroupSeekView",
+    "GroupStartView",
+    "LivenessView",
     "MessageRetryView",
+    "NamespacesView",
+    "OverviewView",
+    "ParkedReplicasView",
+    "PartitionsChangedView",
+    "PostgresStatsView",
     "QueueDeleteView",
     "QueueDepthView",
     "QueueDetailView",
+    "QueueLagView",
     "QueueListView",
+    "QueueOperationsView",
+    "RetentionView",
+    "StatusAnalyticsView",
+    "StatusQueueView",
+    "StatusQueuesView",
+    "SystemMetricsView",
+    "TasksView",
+    "WorkerMetricsView",
+    "WorkloadView",
     "exception_handler",
 ]
