@@ -113,29 +113,7 @@ class BrokerCollector(Collector):
         )
         yield counter("queen_claim_calls", "Claim calls to the database", counters.claim_calls)
         yield counter("queen_probe_calls", "Probe calls to the database", counters.probe_calls)
-        fired = CounterMetricFamily(
-            "queen_batches_fired", "Combined calls to the database", labels=["op"]
-        )
-        items = CounterMetricFamily(
-            "queen_batch_items_fired", "Items in combined calls", labels=["op"]
-        )
-        share = GaugeMetricFamily(
-            "queen_fusion_items_per_batch", "Items a combined call, on average", labels=["op"]
-        )
-        took = GaugeMetricFamily(
-            "queen_batch_rtt_milliseconds",
-            "Duration of the latest combined calls",
-            labels=["op", "quantile"],
-        )
-        for op, calls, carried, seconds in broker.combined():
-            fired.add_metric([op], calls)
-            items.add_metric([op], carried)
-            share.add_metric([op], carried / calls if calls else 0.0)
-            ordered = sorted(seconds) or [0.0]
-            for quantile in QUANTILES:
-                position = min(int(float(quantile) * len(ordered)), len(ordered) - 1)
-                took.add_metric([op, quantile], 1000 * ordered[position])
-        yield from (fired, items, share, took)
+        yield from _batches(broker)
         yield from _pops(counters)
         inflight = GaugeMetricFamily(
             "queen_admission_inflight", "Write transactions in flight", labels=["lane"]
@@ -159,6 +137,30 @@ class BrokerCollector(Collector):
         )
         yield from mesh_metrics.families(None if broker.mesh is None else broker.mesh.status())
         yield gauge("queen_database_up", "1 when the database answered last", broker.ready)
+
+
+def _batches(broker: "Broker") -> Iterator[Metric]:
+    fired = CounterMetricFamily(
+        "queen_batches_fired", "Combined calls to the database", labels=["op"]
+    )
+    items = CounterMetricFamily("queen_batch_items_fired", "Items in combined calls", labels=["op"])
+    share = GaugeMetricFamily(
+        "queen_fusion_items_per_batch", "Items a combined call, on average", labels=["op"]
+    )
+    took = GaugeMetricFamily(
+        "queen_batch_rtt_milliseconds",
+        "Duration of the latest combined calls",
+        labels=["op", "quantile"],
+    )
+    for op, calls, carried, seconds in broker.combined():
+        fired.add_metric([op], calls)
+        items.add_metric([op], carried)
+        share.add_metric([op], carried / calls if calls else 0.0)
+        ordered = sorted(seconds) or [0.0]
+        for quantile in QUANTILES:
+            position = min(int(float(quantile) * len(ordered)), len(ordered) - 1)
+            took.add_metric([op, quantile], 1000 * ordered[position])
+    yield from (fired, items, share, took)
 
 
 def _pops(counters: Counters) -> Iterator[Metric]:

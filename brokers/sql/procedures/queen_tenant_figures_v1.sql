@@ -51,19 +51,24 @@ BEGIN
                coalesce(sum(known.completed), 0)::bigint AS completed,
                coalesce(sum(known.dead_letters), 0)::bigint AS dead_letters,
                count(*) FILTER (WHERE known.dead_letters > 0) AS dead_letter_queues,
-               coalesce(floor(greatest(extract(epoch FROM v_now - max(known.computed_at)), 0)),
-                        -1)::bigint AS age_s
+               CASE WHEN max(known.computed_at) IS NULL THEN -1
+                    ELSE floor(greatest(extract(epoch FROM v_now - max(known.computed_at)), 0))
+               END::bigint AS age_s
           FROM asked
           LEFT JOIN queen_queue_statistics known ON known.queue_id = asked.id
     ), behind AS (
-        SELECT coalesce(ARRAY[
-                   avg(reach.lag_s), percentile_cont(0.5) WITHIN GROUP (ORDER BY reach.lag_s),
-                   min(reach.lag_s), max(reach.lag_s)]::double precision[],
-                   '{0,0,0,0}') AS lag_s,
-               coalesce(ARRAY[
-                   avg(reach.lag), percentile_cont(0.5) WITHIN GROUP (ORDER BY reach.lag),
-                   min(reach.lag), max(reach.lag)]::double precision[],
-                   '{0,0,0,0}') AS lag
+        SELECT CASE WHEN count(*) = 0 THEN '{0,0,0,0}'
+                    ELSE ARRAY[
+                        avg(reach.lag_s),
+                        percentile_cont(0.5) WITHIN GROUP (ORDER BY reach.lag_s),
+                        min(reach.lag_s), max(reach.lag_s)]::double precision[]
+               END AS lag_s,
+               CASE WHEN count(*) = 0 THEN '{0,0,0,0}'
+                    ELSE ARRAY[
+                        avg(reach.lag),
+                        percentile_cont(0.5) WITHIN GROUP (ORDER BY reach.lag),
+                        min(reach.lag), max(reach.lag)]::double precision[]
+               END AS lag
           FROM (
             SELECT known.lag,
                    coalesce(greatest(extract(epoch FROM v_now - known.oldest_at), 0), 0)
