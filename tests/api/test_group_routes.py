@@ -354,6 +354,13 @@ def test_a_body_that_is_no_object_is_400(wire, fresh_queue, group, body):
     error_of(wire.post(f"{GROUPS}/{group}/subscription", body), 400)
 
 
+def test_a_group_without_a_name_cannot_be_put_anywhere(wire, fresh_queue):
+    wire.push(fresh_queue, 1)
+    error_of(wire.post(seek_path("", fresh_queue), TO_END), 400)
+    error_of(wire.post(seek_path("", fresh_queue, "Default"), TO_END), 400)
+    assert described(wire, "") == {}
+
+
 def test_a_group_that_is_deleted_starts_over(wire, fresh_queue, group):
     wire.push(fresh_queue, 1, partition="a")
     wire.push(fresh_queue, 2, partition="b")

@@ -91,7 +91,7 @@ class GroupSeekView(ManagementView):
     """In all partitions of a queue."""
 
     def post(self, request: Request) -> Response:
-        group, queue = self.identifier("group"), self.identifier("queue")
+        group, queue = _sought(self), self.identifier("queue")
         sent, at = _target(self.body())
         asked = SeekRequest(tenant=self.tenant, group=group, queue=queue, partition=None, at=at)
         moved = self.run(groups.seek(self.broker, asked))
@@ -107,7 +107,7 @@ class GroupPartitionSeekView(ManagementView):
     """In one partition; without a word of where, to the end."""
 
     def post(self, request: Request) -> Response:
-        group, queue = self.identifier("group"), self.identifier("queue")
+        group, queue = _sought(self), self.identifier("queue")
         partition = self.identifier("partition")
         sent, at = _target(self.body() or {"toEnd": True})
         asked = SeekRequest(
@@ -143,6 +143,14 @@ def _deleted(view: ManagementView, group: str, queue: str | None) -> dict[str, A
     named = {"consumerGroup": group} | ({} if queue is None else {"queueName": queue})
     told = {"deletedPartitions": gone.cursors, "metadataDeleted": gone.subscription}
     return {"success": True} | named | told
+
+
+def _sought(view: ManagementView) -> str:
+    """A seek may be a group's first contact, and no pop can be of one without a name."""
+    group = view.identifier("group")
+    if not group:
+        raise RequestError("group must not be empty")
+    return group
 
 
 def _target(body: dict[str, Any]) -> tuple[dict[str, Any], datetime | None]:
