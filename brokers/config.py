@@ -7,7 +7,7 @@ start; nothing here reads the environment.
 `low` and `high` are bounds whose breach stops the start; `floor` is where a smaller
 number is silently raised to, as operators of Queen MQ expect it.
 
-Imports config_postgres, config_values. Used by everything that can be tuned.
+Imports config_postgres, config_status, config_values. Used by everything that can be tuned.
 """
 
 import os
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from brokers.config_postgres import PostgresConfig
+from brokers.config_status import StatusConfig
 from brokers.config_values import (
     directory_name,
     encryption_key,
@@ -369,6 +370,7 @@ class Config:
     timers: TimersConfig = TimersConfig()
     sweeper: SweeperConfig = SweeperConfig()
     jobs: JobsConfig = JobsConfig()
+    status: StatusConfig = StatusConfig()
     leaders: LeadersConfig = LeadersConfig()
     auth: AuthConfig = AuthConfig()
     encryption: EncryptionConfig = EncryptionConfig()

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from brokers.runtime import Broker
 
 
+QUANTILES = ("0.5", "0.99")
+
+
 class Counters:
     """Totals of this process since it started."""
 
@@ -40,8 +43,17 @@ class Counters:
         self.dead_letters = 0
         self.undecryptable = 0
         self.transactions = 0
+        self.pop_targeted = 0
+        self.fill_waits = 0
+        self.fill_wait_us = 0
         self.claim_calls = 0
         self.probe_calls = 0
+
+    def count_auto_acks(self, messages: int) -> None:
+        """What an auto-ack pop was handed is acked by that."""
+        self.ack_requests += 1
+        self.ack_messages += messages
+        self.acks_succeeded += messages
 
     def count_acks(self, outcomes: Iterable[AckOutcome]) -> None:
         for outcome in outcomes:
@@ -101,17 +113,8 @@ class BrokerCollector(Collector):
         )
         yield counter("queen_claim_calls", "Claim calls to the database", counters.claim_calls)
         yield counter("queen_probe_calls", "Probe calls to the database", counters.probe_calls)
-        fired = CounterMetricFamily(
-            "queen_batches_fired", "Combined calls to the database", labels=["op"]
-        )
-        items = CounterMetricFamily(
-            "queen_batch_items_fired", "Items in combined calls", labels=["op"]
-        )
-        for op, calls, carried in broker.combined():
-            fired.add_metric([op], calls)
-            items.add_metric([op], carried)
-        yield fired
-        yield items
+        yield from _batches(broker)
+        yield from _pops(counters)
         inflight = GaugeMetricFamily(
             "queen_admission_inflight", "Write transactions in flight", labels=["lane"]
         )
@@ -125,6 +128,7 @@ class BrokerCollector(Collector):
         yield from kv_metrics.families(broker.kv.counters, broker.kv.pool.stats())
         yield from broker.timer_metrics.collect()
         yield from broker.leader_metrics.collect()
+        yield from broker.cell_metrics.collect()
         spool = None if broker.spool is None else broker.spool.status()
         yield from spool_metrics.families(spool, ready=broker.ready)
         yield from spool_metrics.modes(
@@ -133,6 +137,41 @@ class BrokerCollector(Collector):
         )
         yield from mesh_metrics.families(None if broker.mesh is None else broker.mesh.status())
         yield gauge("queen_database_up", "1 when the database answered last", broker.ready)
+
+
+def _batches(broker: "Broker") -> Iterator[Metric]:
+    fired = CounterMetricFamily(
+        "queen_batches_fired", "Combined calls to the database", labels=["op"]
+    )
+    items = CounterMetricFamily("queen_batch_items_fired", "Items in combined calls", labels=["op"])
+    share = GaugeMetricFamily(
+        "queen_fusion_items_per_batch", "Items a combined call, on average", labels=["op"]
+    )
+    took = GaugeMetricFamily(
+        "queen_batch_rtt_milliseconds",
+        "Duration of the latest combined calls",
+        labels=["op", "quantile"],
+    )
+    for op, calls, carried, seconds in broker.combined():
+        fired.add_metric([op], calls)
+        items.add_metric([op], carried)
+        share.add_metric([op], carried / calls if calls else 0.0)
+        ordered = sorted(seconds) or [0.0]
+        for quantile in QUANTILES:
+            position = min(int(float(quantile) * len(ordered)), len(ordered) - 1)
+            took.add_metric([op, quantile], 1000 * ordered[position])
+    yield from (fired, items, share, took)
+
+
+def _pops(counters: Counters) -> Iterator[Metric]:
+    yield counter(
+        "queen_pop_fill_wait", "Pops that waited for their batch to fill", counters.fill_waits
+    )
+    yield counter("queen_pop_fill_wait_microseconds", "How long they waited", counters.fill_wait_us)
+    targeted = counters.pop_targeted
+    yield counter("queen_pop_targeted", "Pops of a named partition", targeted)
+    wildcard = counters.pop_requests - targeted
+    yield counter("queen_pop_wildcard", "Pops of any partition", wildcard)
 
 
 def register(broker: "Broker") -> BrokerCollector:

@@ -22,6 +22,7 @@ from uuid import UUID
 from asgiref.sync import sync_to_async
 
 from brokers import metrics
+from brokers.cell_metrics import CellMetrics
 from brokers.config import Config
 from brokers.domain import Spooling
 from brokers.encryption import KeyRing
@@ -33,12 +34,13 @@ from brokers.flow.claims import Claims
 from brokers.flow.coalesce import SingleFlight
 from brokers.flow.floor import Floor
 from brokers.flow.gates import Gates
+from brokers.flow.history import History
 from brokers.flow.kv import Kv
 from brokers.flow.registry import Registry
 from brokers.flow.siblings import Siblings
 from brokers.flow.sleep import Alarm
 from brokers.flow.switches import POP_MAINTENANCE, PUSH_MAINTENANCE, Switches
-from brokers.flow.tally import COLUMNS, Tally
+from brokers.flow.tally import Tally
 from brokers.leader_metrics import LeaderMetrics
 from brokers.message_ids import Minter
 from brokers.store import calls, chore_calls, install
@@ -186,10 +188,12 @@ class Broker:
         self.timer_alarm = Alarm()
         self.timer_metrics = TimerMetrics()
         self.leader_metrics = LeaderMetrics()
+        self.cell_metrics = CellMetrics()
         self.lookups: SingleFlight[Any, Any] = SingleFlight()
         self.claims = Claims(self)
         self.acks = Acks(self)
         self.floor = Floor(self)
+        self.history = History(self)
         self.push_combiner = PushCombiner(
             config=config.push,
             keys=self.keys,
@@ -207,12 +211,13 @@ class Broker:
     def _push_slot(self) -> AbstractAsyncContextManager[None]:
         return self.admission.slot("push")
 
-    def combined(self) -> list[tuple[str, int, int]]:
-        """(op, calls, items) of everything that shares calls."""
+    def combined(self) -> list[tuple[str, int, int, Collection[float]]]:
+        """(op, calls, items, seconds of the latest calls) of everything that shares calls."""
+        push, pop, ack = self.push_combiner, self.claims.coalescer, self.acks.coalescer
         return [
-            ("push", self.push_combiner.flushes, self.push_combiner.flushed_items),
-            ("pop", self.claims.coalescer.calls, self.claims.coalescer.items),
-            ("ack", self.acks.coalescer.calls, self.acks.coalescer.items),
+            ("push", push.flushes, push.flushed_items, push.durations),
+            ("pop", pop.calls, pop.items, pop.durations),
+            ("ack", ack.calls, ack.items, ack.durations),
         ]
 
     def tenant_filter(self, tenant: UUID) -> UUID | None:
@@ -236,7 +241,7 @@ class Broker:
             ("push combiner", self.push_combiner.run()),
             ("database watch", self._watch_database()),
             ("housekeeping", self._keep_house()),
-            ("statistics", self._write_statistics()),
+            ("history", self.history.run()),
             ("floor", self.floor.run()),
             ("switches", self.switches.run()),
             ("loop lag", self._measure_lag()),
@@ -286,7 +291,7 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.ready:
-            await self._flush_tally()
+            await self.history.flush()
         await self.push_combiner.stop()
         if self.spool is not None:
             await self.spool.stop()
@@ -405,28 +410,6 @@ class Broker:
             except StoreError as error:
                 log.info("housekeeping: %s", error.text)
 
-    async def _write_statistics(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.jobs.metrics_flush_ms / 1000)
-            if self.ready:
-                await self._flush_tally()
-
-    async def _flush_tally(self) -> None:
-        taken = self.tally.take()
-        if not taken:
-            return
-        rows = [
-            (queue_id, [getattr(counts, name) for name in COLUMNS])
-            for queue_id, counts in sorted(taken.items())
-        ]
-        try:
-            await chore_calls.queue_counter_add(
-                self.store.fetch, self.config.server.server_id, rows
-            )
-        except StoreError as error:
-            log.info("statistics: %s", error.text)
-            self.tally.give_back(taken)
-
     async def _tell_floor(self) -> None:
         """Before queues are configured here, and again and again: what is not told is forgotten."""
         await chore_calls.txn_floor_set(self.store.fetch, self.config.jobs.txn_floor_s)
@@ -450,8 +433,10 @@ class Broker:
         while True:
             due = time.monotonic() + every_s
             await asyncio.sleep(every_s)
-            total_s += max(time.monotonic() - due, 0.0)
+            late_s = max(time.monotonic() - due, 0.0)
+            total_s += late_s
             samples += 1
+            self.history.loop_lag_max_ms = max(self.history.loop_lag_max_ms, 1000 * late_s)
             self.loop_lag_ms = 1000 * total_s / samples
 
 

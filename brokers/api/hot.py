@@ -15,6 +15,7 @@ import prometheus_client
 from brokers.api import (
     VERSION,
     hot_kv,
+    hot_status,
     hot_streams,
     hot_system,
     hot_timers,
@@ -37,6 +38,7 @@ from brokers.domain import (
 )
 from brokers.errors import RequestError, StoreError, error_text
 from brokers.services import ack as ack_service
+from brokers.services import cell as cell_service
 from brokers.services import leases as lease_service
 from brokers.services import pop as pop_service
 from brokers.services import push as push_service
@@ -255,6 +257,7 @@ async def readyz(call: Call) -> Reply:
 
 async def prometheus(call: Call) -> Reply:
     """Of all workers: a scrape cannot choose which of them it reaches."""
+    await cell_service.refresh(call.broker)
     registry = await worker_service.registry(call.broker)
     return Reply(
         200,
@@ -288,6 +291,7 @@ HANDLERS: dict[str, Handler] = {
 }
 HANDLERS |= hot_kv.HANDLERS
 HANDLERS |= hot_streams.HANDLERS
+HANDLERS |= hot_status.HANDLERS
 HANDLERS |= hot_system.HANDLERS
 HANDLERS |= hot_timers.HANDLERS
 HANDLERS |= hot_traces.HANDLERS

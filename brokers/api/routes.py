@@ -5,7 +5,7 @@ each parameter is percent-decoded once afterwards, so `a%2Fb` is one name and ne
 segments, and two different names never meet at one address. An empty segment is a legal
 parameter: the empty string is a legal queue name. Static segments win over parameters.
 
-Imports errors, route, routes_letters, routes_streams, wire. Used by door.py, auth.py, urls.py.
+Imports errors, route, the routes of the areas, wire. Used by door.py, auth.py, urls.py.
 """
 
 import re
@@ -15,6 +15,8 @@ from urllib.parse import unquote_to_bytes
 
 from brokers.api import routes_letters, routes_streams
 from brokers.api.route import Kind, Level, Route
+from brokers.api.routes_groups import GROUP_ROUTES
+from brokers.api.routes_status import STATUS_ROUTES
 from brokers.api.wire import (
     NAME_BYTES_MAX,
     TIMER_KEY_BYTES_MAX,
@@ -114,6 +116,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/readyz", PUBLIC, HOT, "readyz", False, head=True),
     Route("GET", "/metrics/prometheus", PUBLIC, HOT, "prometheus", False, head=True),
     *routes_streams.ROUTES,
+    *GROUP_ROUTES,
+    *STATUS_ROUTES,
 )
 
 

@@ -37,6 +37,7 @@ INTEGER_MIN = -(2**63)
 
 _integer = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _booleans = {"true": True, "1": True, "false": False, "0": False}
+_flags = _booleans | {"yes": True, "no": False}
 
 JSON_HEADER = (b"content-type", b"application/json")
 
@@ -209,6 +210,14 @@ def query_boolean(query: dict[str, str], name: str, default: bool = False) -> bo
     if value is None:
         raise RequestError(f"{name} must be true or false")
     return value
+
+
+def query_flag(query: dict[str, str], name: str, default: bool) -> bool:
+    """A truth of a management route, which has more words for it."""
+    text = query.get(name)
+    if text is not None and text.lower() in _flags:
+        return _flags[text.lower()]
+    return query_boolean(query, name, default)
 
 
 def query_name(query: dict[str, str], name: str, bytes_max: int = NAME_BYTES_MAX) -> str | None:

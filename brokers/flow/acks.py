@@ -140,7 +140,9 @@ class Acks:
                 continue
             broker.registry.ended(lease_id, batch.partition_uid)
             broker.announce.completed(batch.queue_id, batch.group, batch.partition_id, lease_id)
-            broker.tally.of(batch.queue_id).ack_success += len(nos)
+            counts = broker.tally.of(batch.queue_id)
+            counts.ack_requests += 1
+            counts.ack_success += len(nos)
             for no in nos:
                 sheet.outcomes[no] = AckOutcome(
                     sheet.acks[no].transaction_id, True, lease_released=True
@@ -175,6 +177,11 @@ class Acks:
                         )
             return
         moved: set[tuple[int, str]] = set()
+        for _, queue_id in {
+            (items[row_no].request, row.queue_id) for row_no, row in enumerate(rows)
+        }:
+            if queue_id is not None:
+                broker.tally.of(queue_id).ack_requests += 1
         for (sheet, no), row in zip(places, rows, strict=True):
             sheet.outcomes[no] = outcome(sheet.acks[no], row)
             item = sheet.items[no]

@@ -104,14 +104,17 @@ class Announcer:
                 ring.promote(partition_id)
 
     def moved_back(self, queue_id: int, group: str, *, released: bool = False) -> None:
-        """We moved the group's wake version ourselves: the floor need not wonder about it.
+        """We moved the group's wake version ourselves.
 
-        `released`: by a lease that ended, of which the peers are told by `released`. After a
-        seek, or when the group was deleted, they look at all its partitions.
+        `released`: by a lease that ended, of which rings and peers are told by `released`: the
+        floor need not wonder about it. After a seek, or when the group was deleted, the next
+        look at the ring has to be at all its partitions, here as at the peers.
         """
         ring = self.rings.find(queue_id, group)
-        if ring is not None:
+        if ring is not None and released:
             ring.moved_back()
+        elif ring is not None:
+            ring.rouse_all()
         if self.outlet is not None and not released:
             self.tell(Ready(queue_id, group, set(), True))
 

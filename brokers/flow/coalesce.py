@@ -7,6 +7,7 @@ Imports nothing of ours. Used by runtime.py and services/.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from typing import Any, Generic, TypeVar
@@ -14,6 +15,8 @@ from typing import Any, Generic, TypeVar
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 Key = TypeVar("Key", bound=Hashable)
+
+DURATIONS_KEPT = 512
 
 
 class Coalescer(Generic[Asked, Answer]):
@@ -43,6 +46,8 @@ class Coalescer(Generic[Asked, Answer]):
         self._workers_max = workers
         self.calls = 0
         self.items = 0
+        # Of the latest calls, in seconds.
+        self.durations: deque[float] = deque(maxlen=DURATIONS_KEPT)
 
     @property
     def waiting(self) -> int:
@@ -80,6 +85,7 @@ class Coalescer(Generic[Asked, Answer]):
                 continue
             self.calls += 1
             self.items += len(taken)
+            began = time.monotonic()
             try:
                 answers = await self._flush([asked for asked, _ in taken])
                 if len(answers) != len(taken):
@@ -93,6 +99,7 @@ class Coalescer(Generic[Asked, Answer]):
                     if not future.done():
                         future.set_exception(error)
                 continue
+            self.durations.append(time.monotonic() - began)
             for (asked, future), answer in zip(taken, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)

@@ -206,5 +206,16 @@ class Gates:
         """Parked pops by queue name, for the gauge."""
         return dict(Counter(seat.queue or "" for seat in self._all if seat.parked))
 
+    def parked_by_id(self) -> Counter[int]:
+        """Parked pops of a queue by its id; who discovers waits at none in particular."""
+        return Counter(
+            seat.keys[0][0] if seat.keys else (seat.unborn or (0, ""))[0]
+            for seat in self._all
+            if seat.parked and seat.queue is not None and (seat.keys or seat.unborn)
+        )
+
+    def parked_count(self) -> int:
+        return sum(seat.parked for seat in self._all)
+
     def __len__(self) -> int:
         return len(self._all)

@@ -5,13 +5,20 @@ Hot paths never touch these classes: they call the procedures in `sql/procedures
 Imports nothing of ours.
 """
 
-from brokers.models.consumers import Cursor, DeadLetter, Group, Redrive, Wake
+from brokers.models.consumers import (
+    Cursor,
+    DeadLetter,
+    Group,
+    GroupStatistics,
+    Redrive,
+    Wake,
+)
+from brokers.models.history import BrokerHistory, CellCounter, QueueCounter
 from brokers.models.kv import KeyValue
 from brokers.models.log import Partition, Queue, Segment, Transaction
 from brokers.models.streams import StreamQuery, StreamReclaim, StreamState
 from brokers.models.system import (
     Lease,
-    QueueCounter,
     QueueStatistics,
     Reclaim,
     RetentionHistory,
@@ -23,9 +30,12 @@ from brokers.models.timers import Timer, TimerReclaim
 from brokers.models.traces import Trace, TraceName
 
 __all__ = [
+    "BrokerHistory",
+    "CellCounter",
     "Cursor",
     "DeadLetter",
     "Group",
+    "GroupStatistics",
     "KeyValue",
     "Lease",
     "Partition",

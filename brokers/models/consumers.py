@@ -3,6 +3,7 @@
 Imports models/log.py. Used by models/__init__.py.
 """
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
@@ -10,7 +11,12 @@ from brokers.models.log import Partition, Queue, RandomUUID, name_field
 
 
 class Group(models.Model):
-    """The durable subscription of a consumer group to a queue."""
+    """The durable subscription of a consumer group to a queue.
+
+    `start_at` is set once a cursor that is missing no longer means that the partition is new to
+    everybody (the start was changed, or the cursors were deleted): a cursor that is born then
+    begins at the first message stored at or after it, and not at the oldest.
+    """
 
     id = models.BigAutoField(primary_key=True)
     queue = models.ForeignKey(
@@ -19,6 +25,7 @@ class Group(models.Model):
     consumer_group = name_field()
     subscription_mode = models.TextField()
     subscription_timestamp = models.DateTimeField(null=True)
+    start_at = models.DateTimeField(null=True)
     conflation = models.BooleanField(db_default=False)
     created_at = models.DateTimeField(db_default=Now())
 
@@ -32,6 +39,30 @@ class Group(models.Model):
 
     def __str__(self) -> str:
         return self.consumer_group
+
+
+class GroupStatistics(models.Model):
+    """The figures of a group at a queue as the statistics task last found them.
+
+    `oldest` are the partitions whose first unconsumed message is oldest, oldest first, at most
+    a hundred of them.
+    """
+
+    pk = models.CompositePrimaryKey("queue_id", "consumer_group")
+    queue = models.ForeignKey(
+        Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    consumer_group = name_field()
+    computed_at = models.DateTimeField()
+    cursors = models.BigIntegerField()
+    partitions_lagging = models.BigIntegerField()
+    lag = models.BigIntegerField()
+    consumed = models.BooleanField()
+    oldest_at = models.DateTimeField(null=True)
+    oldest = ArrayField(models.BigIntegerField())
+
+    class Meta:
+        db_table = "queen_group_statistics"
 
 
 class Cursor(models.Model):

@@ -1,4 +1,4 @@
-"""What the brokers keep for themselves: flags, schedules, slots, marks, counters, leftovers.
+"""What the brokers keep for themselves: flags, schedules, slots, marks, figures, leftovers.
 
 Imports models/log.py. Used by models/__init__.py.
 """
@@ -70,35 +70,12 @@ class SpoolFile(models.Model):
         db_table = "queen_spool"
 
 
-class QueueCounter(models.Model):
-    """What one broker counted for one queue in one minute; statistics read these."""
-
-    pk = models.CompositePrimaryKey("bucket", "queue_id", "server_id")
-    bucket = models.DateTimeField()
-    queue = models.ForeignKey(
-        Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
-    server_id = models.TextField()
-    push_requests = models.BigIntegerField(db_default=0)
-    push_messages = models.BigIntegerField(db_default=0)
-    pop_requests = models.BigIntegerField(db_default=0)
-    pop_messages = models.BigIntegerField(db_default=0)
-    pop_empty = models.BigIntegerField(db_default=0)
-    ack_success = models.BigIntegerField(db_default=0)
-    ack_failed = models.BigIntegerField(db_default=0)
-    transactions = models.BigIntegerField(db_default=0)
-    conflated = models.BigIntegerField(db_default=0)
-    dead_letters = models.BigIntegerField(db_default=0)
-
-    class Meta:
-        db_table = "queen_queue_counter"
-
-
 class QueueStatistics(models.Model):
     """The figures of a queue as the statistics task last found them.
 
-    `next_at` keeps a queue that is long in counting from being counted at every turn. The
-    last three belong to the retained-bytes task, which comes much less often.
+    `next_at` keeps a queue that is long in counting from being counted at every turn.
+    `segments`, `bytes` and `bytes_at` belong to the retained-bytes task, which comes much less
+    often. `written_*` are partitions by the age of their last write.
     """
 
     queue = models.OneToOneField(
@@ -115,6 +92,12 @@ class QueueStatistics(models.Model):
     segments = models.BigIntegerField(null=True)
     bytes = models.BigIntegerField(null=True)
     bytes_at = models.DateTimeField(null=True)
+    written_1h = models.BigIntegerField(db_default=0)
+    written_24h = models.BigIntegerField(db_default=0)
+    written_7d = models.BigIntegerField(db_default=0)
+    created_24h = models.BigIntegerField(db_default=0)
+    oldest_write_at = models.DateTimeField(null=True)
+    newest_write_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "queen_queue_statistics"

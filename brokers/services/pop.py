@@ -55,6 +55,7 @@ async def pop(broker: "Broker", request: PopRequest) -> PopResult:
     if len(broker.gates) >= broker.config.pop.seats_max:
         raise Refusal(SEATS_TAKEN, code="rate_limited", retry_after_s=1)
     broker.counters.pop_requests += 1
+    broker.counters.pop_targeted += request.partition is not None
     deadline = time.monotonic() + (request.timeout_s if request.wait else 0.0)
     visit = Visit(broker, request, deadline)
     with broker.gates.seat(request.queue) as seat:
@@ -63,7 +64,10 @@ async def pop(broker: "Broker", request: PopRequest) -> PopResult:
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0 and not visit.holding:
                 break
+            began = time.monotonic()
             rung = await seat.wait(max(min(remaining_s, visit.patience_s), 0.0))
+            if visit.holding:
+                broker.counters.fill_wait_us += int((time.monotonic() - began) * 1e6)
             late = time.monotonic() >= deadline
             if (late and not rung and not visit.holding) or maintenance.pops_paused(broker):
                 break
@@ -77,6 +81,8 @@ async def pop(broker: "Broker", request: PopRequest) -> PopResult:
         await visit.open_sealed(result)
     broker.counters.pop_messages += len(result.messages)
     broker.counters.pop_empty += not result.messages
+    if request.auto_ack and result.messages:
+        broker.counters.count_auto_acks(len(result.messages))
     visit.count(result)
     return result
 
@@ -196,6 +202,8 @@ class Visit:
             counts.pop_requests += 1
             counts.pop_messages += len(result.messages) // len(found)
             counts.pop_empty += not result.messages
+            if self._request.auto_ack:
+                counts.ack_success += len(result.messages) // len(found)
 
     # Where to look
 
@@ -419,6 +427,7 @@ class Visit:
             if held_until is not None:
                 self._asked = self._patient = False
             return False
+        self._broker.counters.fill_waits += held_until is None
         self._holding_until = until
         self.patience_s = max(min(self._holding_until - now, hold_s / 4), 0.001)
         return True
@@ -454,6 +463,7 @@ class Visit:
                     if flag & frames.FLAG_ENCRYPTED
                 ]
             result.messages.extend([one + tail for one in split])
+            self._broker.tally.delivered(row.queue_id, row.created_us, len(split))
             if not request.auto_ack:
                 batch = batches.get(row.partition_id)
                 if batch is None:

@@ -1,13 +1,10 @@
-"""The procedures behind the traffic, as one typed coroutine each: clearing, reclaiming, counting.
+"""The procedures behind the traffic, as one typed coroutine each: clearing, reclaiming.
 
 Imports calls. Used by runtime.py.
 """
 
-from collections.abc import Sequence
+from brokers.store.calls import Fetch
 
-from brokers.store.calls import Fetch, array
-
-QUEUE_COUNTER_ADD = "SELECT queen_queue_counter_add_v1(%s::text, %s::bigint[], %s::bigint[])"
 TXN_FLOOR_SET = "SELECT queen_txn_floor_set_v1(%s::bigint)"
 TXN_SLOT_CLEAR = "SELECT queen_txn_slot_clear_v1(%s::bigint, %s::integer, %s::integer)"
 # Spools that grew while the server was away report what they hold within this time.
@@ -33,17 +30,3 @@ async def queue_reclaim(fetch: Fetch, *, rows_max: int) -> int:
     """Rows removed by one bounded step behind deleted queues."""
     [[removed]] = await fetch(QUEUE_RECLAIM, (rows_max,))
     return removed
-
-
-async def queue_counter_add(
-    fetch: Fetch, server_id: str, counts: Sequence[tuple[int, Sequence[int]]]
-) -> None:
-    """Add (queue id, the ten counts in the columns' order) to the present minute."""
-    await fetch(
-        QUEUE_COUNTER_ADD,
-        (
-            server_id,
-            array(queue_id for queue_id, _ in counts),
-            array(one for _, numbers in counts for one in numbers),
-        ),
-    )

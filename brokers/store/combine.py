@@ -18,7 +18,8 @@ Imports encryption, parcels, sealing, calls, directory, pool. Used by services/ 
 
 import asyncio
 import logging
-from collections import OrderedDict
+import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
@@ -46,6 +47,7 @@ log = logging.getLogger(__name__)
 
 STALE_ROUNDS_MAX = 3
 BUSY_LANES = 2
+DURATIONS_KEPT = 512
 CHANGED_MEANWHILE = "the queue was changed meanwhile: retry"
 
 Slot = Callable[[], AbstractAsyncContextManager[Any]]
@@ -119,6 +121,8 @@ class PushCombiner:
         self.waiting_bytes = 0
         self.flushes = 0
         self.flushed_items = 0
+        # Of the latest calls, in seconds.
+        self.durations: deque[float] = deque(maxlen=DURATIONS_KEPT)
 
     def put(self, key: PartitionKey, parcel: Parcel) -> None:
         gate = self._gates.get(key)
@@ -238,7 +242,9 @@ class PushCombiner:
             if not loads:
                 return
             groups = [load.group(self._keys) for load in loads]
+            began = time.monotonic()
             verdicts = await calls.message_push(lane.fetch, groups, wait_ms=wait_ms)
+            self.durations.append(time.monotonic() - began)
         except Permanent as error:
             await self._split(loads, lane, error, wait_ms=wait_ms)
             return

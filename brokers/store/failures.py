@@ -21,10 +21,17 @@ NOTHING_HAPPENED = ("40001", "40P01", "25006", "42501", "42P01", "42883", "55P03
 CANCELLED = "57014"
 
 
+class Failed:
+    """How many calls failed in this process, whatever for."""
+
+    calls = 0
+
+
 def store_error(error: Exception, *, sent: bool) -> StoreError:
     """The StoreError that a failed call raises. `sent`: the server may have got the statement."""
     if isinstance(error, StoreError):
         return error
+    Failed.calls += 1
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
     text = type(error).__name__
     if isinstance(error, psycopg.Error) and error.diag.message_primary:

@@ -29,6 +29,14 @@ TARGETS += 2 * [(method, template) for method, template in TARGETS if method == 
 NAMED = (":queue", ":partition", ":group", ":name")
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "BREW"]
 PARAMETERS = [
+    "from",
+    "to",
+    "interval",
+    "groupBy",
+    "minLagSeconds",
+    "deleteMetadata",
+    "hostname",
+    "workerId",
     "batch",
     "partitions",
     "timeout",

@@ -65,6 +65,8 @@ class Caller:
             (self.first_contact, 2),
             (self.configure, 2),
             (self.extend, 2),
+            (self.seek, 2),
+            (self.forget_group, 1),
             (self.delete, 1),
         ]
         chosen = [action for action, weight in actions for _ in range(weight)]
@@ -112,6 +114,19 @@ class Caller:
         if popped is not None and not auto_ack and popped["messages"]:
             self.handed.append((group, popped["messages"]))
             del self.handed[:-5]
+
+    def group_path(self) -> str:
+        group = self.dice.choice([*GROUPS[:2], f"group-{self.dice.randrange(40)}"])
+        queue = quote(self.dice.choice(self.queues), safe="")
+        return f"/api/v1/consumer-groups/{group}/queues/{queue}"
+
+    def seek(self) -> None:
+        where = self.dice.choice([{"toEnd": True}, {"timestamp": "1970-01-01T00:00:00Z"}])
+        self.ask("seek", "POST", f"{self.group_path()}/seek", where)
+
+    def forget_group(self) -> None:
+        keep = self.dice.choice(["true", "false"])
+        self.ask("forget group", "DELETE", f"{self.group_path()}?deleteMetadata={keep}")
 
     def acks(self) -> tuple[str | None, list[dict[str, Any]]]:
         group, messages = self.handed.pop(self.dice.randrange(len(self.handed)))

@@ -472,7 +472,7 @@ def test_history_tells_by_rule_what_was_deleted_and_outlives_the_queue(db, lane,
 
 def test_counters_and_history_of_long_ago_are_forgotten_in_bounded_steps(db, lane, token):
     for table, columns, values in (
-        ("queen_queue_counter", "bucket, queue_id, server_id", "%s, 's'"),
+        ("queen_queue_counter", "bucket, span, queue_id, server_id", "15, %s, 's'"),
         ("queen_retention_history", "bucket, queue_id, tenant_id", "%s, gen_random_uuid()"),
     ):
         db.execute(

@@ -1,16 +1,45 @@
 """The management routes, as DRF views; what they share is in base.py.
 
-Imports base, queues, dead_letters, messages, redrive. Used by urls.py and, for its errors, by
-DRF's settings.
+Imports base and the modules of the views. Used by urls.py and, for its errors, by DRF's settings.
 """
 
+from brokers.api.views.aggregates import (
+    NamespacesView,
+    OverviewView,
+    PartitionsChangedView,
+    TasksView,
+)
+from brokers.api.views.analytics import (
+    LivenessView,
+    ParkedReplicasView,
+    QueueLagView,
+    QueueOperationsView,
+    RetentionView,
+    WorkloadView,
+)
 from brokers.api.views.base import exception_handler
+from brokers.api.views.cell import (
+    CellStatusView,
+    PostgresStatsView,
+    SystemMetricsView,
+    WorkerMetricsView,
+)
 from brokers.api.views.dead_letters import (
     DeadLetterListView,
     DeadLetterPurgeView,
     DeadLetterReplayView,
     MessageRetryView,
     SignaturesView,
+)
+from brokers.api.views.groups import (
+    GroupDeleteView,
+    GroupDetailView,
+    GroupLaggingView,
+    GroupListView,
+    GroupPartitionSeekView,
+    GroupQueueDeleteView,
+    GroupSeekView,
+    GroupStartView,
 )
 from brokers.api.views.messages import (
     MessageDeleteView,
@@ -32,26 +61,56 @@ from brokers.api.views.redrive import (
     RedriveListView,
     RedriveResumeView,
 )
+from brokers.api.views.status import (
+    StatusAnalyticsView,
+    StatusQueuesView,
+    StatusQueueView,
+)
 
 __all__ = [
+    "CellStatusView",
     "ConfigureView",
     "DeadLetterListView",
     "DeadLetterPurgeView",
     "DeadLetterReplayView",
+    "GroupDeleteView",
+    "GroupDetailView",
+    "GroupLaggingView",
+    "GroupListView",
+    "GroupPartitionSeekView",
+    "GroupQueueDeleteView",
+    "GroupSeekView",
+    "GroupStartView",
+    "LivenessView",
     "MessageDeleteView",
     "MessageDetailView",
     "MessageListView",
     "MessageRetryView",
     "MessageSearchView",
+    "NamespacesView",
+    "OverviewView",
+    "ParkedReplicasView",
+    "PartitionsChangedView",
+    "PostgresStatsView",
     "QueueDeleteView",
     "QueueDepthView",
     "QueueDetailView",
+    "QueueLagView",
     "QueueListView",
+    "QueueOperationsView",
     "RedriveCancelView",
     "RedriveCreateView",
     "RedriveDetailView",
     "RedriveListView",
     "RedriveResumeView",
+    "RetentionView",
     "SignaturesView",
+    "StatusAnalyticsView",
+    "StatusQueueView",
+    "StatusQueuesView",
+    "SystemMetricsView",
+    "TasksView",
+    "WorkerMetricsView",
+    "WorkloadView",
     "exception_handler",
 ]

@@ -8,12 +8,14 @@ of the broker's loop: `run` sends a service there and waits for its answer.
 Imports errors, serializers, wire. Used by the views.
 """
 
+import json
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
+from django.http import HttpResponse
 from rest_framework.exceptions import APIException
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
@@ -100,6 +102,12 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
         logger.warning("%s: %s", station, error.__cause__ or error)
     status, document = error_body(error)
     return Response(document, status=status, headers=dict(error.headers))
+
+
+def json_answer(document: Any, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    """A large answer: what makes JSON of it is the standard library alone."""
+    text = json.dumps(document, separators=(",", ":"))
+    return HttpResponse(text.encode(), content_type="application/json", headers=headers)
 
 
 def timestamp(moment: datetime) -> str:

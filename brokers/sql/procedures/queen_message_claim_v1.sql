@@ -80,8 +80,12 @@ BEGIN
                   JOIN queen_partition lane ON lane.id = candidate.partition_id)
           ORDER BY registered.id
             FOR KEY SHARE;
-        INSERT INTO queen_cursor (partition_id, consumer_group)
-        SELECT DISTINCT lane.id, registered.consumer_group
+        -- Born late, a cursor begins where the subscription starts; mostly that is the oldest.
+        INSERT INTO queen_cursor (partition_id, consumer_group, committed)
+        SELECT DISTINCT lane.id, registered.consumer_group,
+               CASE WHEN registered.start_at IS NULL THEN -1
+                    ELSE coalesce(queen_segment_since_v1(lane.id, registered.start_at) - 1,
+                                  lane.last_offset) END
           FROM unnest(p_jobs, p_candidates) AS candidate(job, partition_id)
           JOIN queen_partition lane
             ON lane.id = candidate.partition_id AND lane.id = ANY (v_missing)

@@ -1,6 +1,6 @@
 -- queen_segment_since_v1: where in a partition begins what was stored at or after an instant.
 --
--- Called by  queen_message_find_v1
+-- Called by  queen_message_find_v1, queen_group_seek_v1, queen_message_claim_v1
 -- Reads      queen_segment
 -- Locks      nothing
 -- Cost       one index probe for each halving of the retained offsets: created_at never goes
