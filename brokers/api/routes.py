@@ -14,6 +14,7 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from brokers.api.route import Kind, Level, Route
+from brokers.api.routes_queues import QUEUE_ROUTES
 from brokers.api.wire import (
     NAME_BYTES_MAX,
     TIMER_KEY_BYTES_MAX,
@@ -121,6 +122,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/livez", PUBLIC, HOT, "livez", False, head=True),
     Route("GET", "/readyz", PUBLIC, HOT, "readyz", False, head=True),
     Route("GET", "/metrics/prometheus", PUBLIC, HOT, "prometheus", False, head=True),
+    *QUEUE_ROUTES,
 )
 
 

@@ -62,6 +62,8 @@ def test_every_route_has_a_level_and_only_health_is_public():
     assert admin - system == {
         "POST /api/v1/stats/refresh",
         "DELETE /api/v1/resources/queues/:queue",
+        "POST /api/v1/resources/queues/:queue/purge",
+        "POST /api/v1/resources/queues/:queue/partitions/:partition/purge",
         "DELETE /api/v1/dlq",
         "POST /internal/api/notify",
         "GET /internal/api/shared-state/stats",

@@ -1,6 +1,7 @@
 """The management routes, as DRF views; what they share is in base.py.
 
-Imports base, queues, dead_letters. Used by urls.py and, for its errors, by DRF's settings.
+Imports base, queues, queue_operations, dead_letters. Used by urls.py and, for its errors, by
+DRF's settings.
 """
 
 from brokers.api.views.base import exception_handler
@@ -10,6 +11,7 @@ from brokers.api.views.dead_letters import (
     DeadLetterReplayView,
     MessageRetryView,
 )
+from brokers.api.views.queue_operations import PartitionPurgeView, PauseView, PurgeView, ResumeView
 from brokers.api.views.queues import (
     ConfigureView,
     QueueDeleteView,
@@ -24,9 +26,13 @@ __all__ = [
     "DeadLetterPurgeView",
     "DeadLetterReplayView",
     "MessageRetryView",
+    "PartitionPurgeView",
+    "PauseView",
+    "PurgeView",
     "QueueDeleteView",
     "QueueDepthView",
     "QueueDetailView",
     "QueueListView",
+    "ResumeView",
     "exception_handler",
 ]
