@@ -14,6 +14,7 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from brokers.api.route import Kind, Level, Route
+from brokers.api.routes_docs import DOCS_ROUTES
 from brokers.api.routes_queues import QUEUE_ROUTES
 from brokers.api.wire import (
     NAME_BYTES_MAX,
@@ -123,6 +124,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/readyz", PUBLIC, HOT, "readyz", False, head=True),
     Route("GET", "/metrics/prometheus", PUBLIC, HOT, "prometheus", False, head=True),
     *QUEUE_ROUTES,
+    *DOCS_ROUTES,
 )
 
 

@@ -10,6 +10,7 @@ Imports views. Used by queen_project/urls.py.
 from django.urls import path
 
 from brokers.api import views
+from brokers.api.views import docs
 
 VIEWS = {
     "configure": views.ConfigureView,
@@ -25,6 +26,9 @@ VIEWS = {
     "dlq_purge": views.DeadLetterPurgeView,
     "dlq_replay": views.DeadLetterReplayView,
     "message_retry": views.MessageRetryView,
+    "openapi_schema": docs.SchemaView,
+    "openapi_page": docs.PageView,
+    "openapi_asset": docs.AssetView,
 }
 
 urlpatterns = [path(f"_queen/{handler}", view.as_view()) for handler, view in VIEWS.items()]
