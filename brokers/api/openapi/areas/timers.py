@@ -58,7 +58,7 @@ OPERATIONS = {
         "List the pending timers of a queue, or count them",
         query=(
             Query("mode", one_of("list", "count")),
-            Query("prefix", text(), "of the keys"),
+            Query("prefix", text(), "of the keys to count; required there"),
             Query("after", text(), "the last key of the page before"),
             Query("limit", whole(), "100 when absent"),
         ),
