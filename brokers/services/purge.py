@@ -1,12 +1,13 @@
 """Purge a queue, or one partition of it: what it holds now is deleted, in bounded steps.
 
 Each step is one call in a maintenance slot and commits by itself; pushes and pops go on in
-between. What is pushed while a purge runs stays. A purge that fails has done part of its
-work, and can be repeated.
+between. What is pushed while a purge runs stays. A purge that fails, or ends because its
+request would take too long, has done part of its work, and can be repeated.
 
 Imports dead_letters, store. Called by api/views/queue_operations.py.
 """
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -25,6 +26,9 @@ STEP_BYTES_MAX = 16_777_216
 LOCK_WAIT_MS = 200
 # How often a partition is tried whose row somebody keeps: for about ten seconds.
 BUSY_ROUNDS = 50
+# After so long it ends, so that whoever asked hears how far it came; what waits for a request
+# of a view gives up after a minute.
+PURGE_S = 40.0
 LETTERS_MAX = 5000
 
 
@@ -40,7 +44,10 @@ class PurgeRequest:
 
 @dataclass(slots=True)
 class Purged:
-    """What is gone. `busy` counts partitions that were given up: somebody kept their rows."""
+    """What is gone. `busy` counts partitions that were given up: somebody kept their rows.
+
+    `more`: time ran out before the end.
+    """
 
     partitions: int = 0
     messages: int = 0
@@ -48,6 +55,11 @@ class Purged:
     bytes: int = 0
     dead_letters: int = 0
     busy: int = 0
+    more: bool = False
+
+    @property
+    def complete(self) -> bool:
+        return not (self.busy or self.more)
 
 
 class UnknownQueue(Exception):
@@ -61,6 +73,7 @@ class UnknownPartition(Exception):
 async def purge(broker: "Broker", request: PurgeRequest) -> Purged:
     """Raises UnknownQueue or UnknownPartition."""
     purged = Purged()
+    deadline = time.monotonic() + PURGE_S
     after = 0
     while True:
         there, found, lanes = await calls.purge_lanes(
@@ -76,7 +89,9 @@ async def purge(broker: "Broker", request: PurgeRequest) -> Purged:
         if not found:
             raise UnknownPartition
         for lane in lanes:
-            await _purge_lane(broker, lane, purged)
+            await _purge_lane(broker, lane, purged, deadline)
+            if purged.more:
+                return purged
         if len(lanes) < LANES_PER_CALL:
             break
         after = lanes[-1].id
@@ -85,7 +100,9 @@ async def purge(broker: "Broker", request: PurgeRequest) -> Purged:
     return purged
 
 
-async def _purge_lane(broker: "Broker", lane: calls.PurgeLane, purged: Purged) -> None:
+async def _purge_lane(
+    broker: "Broker", lane: calls.PurgeLane, purged: Purged, deadline: float
+) -> None:
     rounds = 0
     messages = 0
     while True:
@@ -105,6 +122,9 @@ async def _purge_lane(broker: "Broker", lane: calls.PurgeLane, purged: Purged) -
             purged.busy += 1
             break
         if not step.more:
+            break
+        if time.monotonic() >= deadline:
+            purged.more = True
             break
     purged.messages += messages
     purged.partitions += messages > 0

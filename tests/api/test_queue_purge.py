@@ -29,6 +29,7 @@ def test_a_purge_removes_what_every_group_has_yet_to_read(wire, fresh_queue):
         "segments": 2,
         "deadLetters": 0,
         "partitionsBusy": 0,
+        "more": False,
     }
     assert wire.payloads(fresh_queue, partitions=0) == []
     assert wire.payloads(fresh_queue, partitions=0, **group) == []

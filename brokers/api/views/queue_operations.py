@@ -56,7 +56,7 @@ class PurgeView(ManagementView):
             raise RequestError(GONE, code="not_found") from None
         except UnknownPartition:
             raise RequestError(PARTITION_GONE, code="not_found") from None
-        answer: dict[str, Any] = {"purged": done.busy == 0, "queue": name}
+        answer: dict[str, Any] = {"purged": done.complete, "queue": name}
         if partition is not None:
             answer["partition"] = partition
         return Response(
@@ -68,6 +68,7 @@ class PurgeView(ManagementView):
                 "bytes": done.bytes,
                 "deadLetters": done.dead_letters,
                 "partitionsBusy": done.busy,
+                "more": done.more,
             }
         )
 

@@ -159,7 +159,14 @@ def purge(client: Client, printer: Printer, options: Namespace) -> int:
     path = f"{QUEUES}/{segment(options.queue)}"
     if options.partition is not None:
         path += f"/partitions/{segment(options.partition)}"
-    answer = client.post(f"{path}/purge", body={"deadLetters": options.dead_letters})
+    body = {"deadLetters": options.dead_letters}
+    answer = client.post(f"{path}/purge", body=body)
+    messages = answer.document["messages"]
+    while answer.document["more"]:
+        # A request ends after a while; each begins where the last one ended.
+        printer.said(f"{messages} messages so far")
+        answer = client.post(f"{path}/purge", body=body)
+        messages += answer.document["messages"]
     document = answer.document
     if printer.as_json:
         printer.answer(answer)
@@ -167,7 +174,7 @@ def purge(client: Client, printer: Printer, options: Namespace) -> int:
         printer.members(document)
     if not document["purged"]:
         raise Failed("partitions were busy: purge again")
-    return 0 if document["messages"] or document["deadLetters"] else NOTHING_THERE
+    return 0 if messages or document["deadLetters"] else NOTHING_THERE
 
 
 def _value(text: str) -> Any:

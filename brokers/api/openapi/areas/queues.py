@@ -76,7 +76,7 @@ COMPONENTS = {
         ),
     ),
     "Purged": loose(
-        "What is gone; `purged` is false where `partitionsBusy` were given up",
+        "What is gone; `purged` is false where `partitionsBusy` were given up or there is more",
         ("purged", "queue", "partitions", "messages", "segments", "bytes", "deadLetters"),
         purged=truth(),
         queue=text(),
@@ -87,6 +87,7 @@ COMPONENTS = {
         bytes=whole(),
         deadLetters=whole(),
         partitionsBusy=whole(),
+        more=truth("time ran out: purge again"),
     ),
 }
 
