@@ -166,7 +166,8 @@ def test_dead_letters_are_listed_replayed_and_purged(queen, fresh_queue):
 
 def test_timers_are_scheduled_shown_counted_and_cancelled(queen, fresh_queue):
     typed = ("timers", "schedule", fresh_queue, "key/1", '{"x":1}', "--in", 600)
-    assert "scheduled" in queen(*typed, "--id", "t", "--partition", "p")
+    assert "scheduled" in queen(*typed)
+    assert "rescheduled" in queen(*typed, "--id", "t", "--partition", "p")
     assert "key/1" in queen("timers", "list", fresh_queue)
     assert queen("timers", "count", fresh_queue, "key/") == "1\n"
     assert '{"x":1}' in queen("timers", "show", fresh_queue, "key/1")

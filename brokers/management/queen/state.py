@@ -7,6 +7,7 @@ import json
 from argparse import ArgumentParser, Namespace
 from base64 import b64decode, b64encode
 from typing import Any
+from uuid import uuid4
 
 from brokers.management.queen.client import NOTHING_THERE, Client, Failed
 from brokers.management.queen.printing import Printer
@@ -45,7 +46,7 @@ def _add_timers(verbs: Any, shared: ArgumentParser) -> None:
     scheduled.add_argument("payload", metavar="JSON")
     scheduled.add_argument("--in", dest="delay_s", type=float, required=True, metavar="S")
     scheduled.add_argument("--partition")
-    scheduled.add_argument("--id", help="the transactionId of the message")
+    scheduled.add_argument("--id", help="the transactionId of the message; made up without it")
     scheduled.set_defaults(verb=schedule_timer)
     cancelled = noun.add_parser("cancel", parents=[shared], help="one that is pending")
     cancelled.add_argument("queue")
@@ -126,11 +127,10 @@ def schedule_timer(client: Client, printer: Printer, options: Namespace) -> int:
         "timerKey": options.key,
         "delayMs": int(options.delay_s * 1000),
         "payload": b64encode(_json(options.payload).encode()).decode("ascii"),
+        "txn": str(uuid4()) if options.id is None else options.id,
     }
     if options.partition is not None:
         operation["partition"] = options.partition
-    if options.id is not None:
-        operation["txn"] = options.id
     answer = client.post(TIMERS, body={"operations": [operation]})
     [outcome] = answer.document["results"]
     if printer.as_json:

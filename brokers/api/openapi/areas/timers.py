@@ -23,7 +23,7 @@ _KEY = text(maxLength=512)
 
 COMPONENTS = {
     "TimerOperation": loose(
-        "`schedule` and `reschedule` are the same; both need delayMs and payload",
+        "`schedule` and `reschedule` are the same; both need delayMs, txn and payload",
         ("op", "queue", "timerKey"),
         op=one_of("schedule", "reschedule", "cancel"),
         queue=name(),
