@@ -114,17 +114,17 @@ class Queues:
         self._announce = announce
         self._gates = gates
 
-    def forget(self, tenant: UUID, queue: str, *, deleted: bool = False) -> None:
+    def forget(self, tenant: UUID, queue: str, *, deleted: bool = False, queue_id: int = 0) -> None:
         """A queue was configured or deleted: believe nothing old, and let its waiters look."""
-        known = self.heard_changed(tenant, queue)
-        self._announce.tell(QueueChanged(str(tenant), queue, deleted, known))
+        known = self.heard_changed(tenant, queue, queue_id)
+        self._announce.tell(QueueChanged(str(tenant), queue, deleted, known or queue_id))
 
     def heard_changed(self, tenant: UUID, queue: str, queue_id: int = 0) -> int:
         """The same, when somebody else says so; the id that we knew the queue by, 0 for none."""
         known = self._directory.queues.get((tenant, queue))
         self._directory.forget_queue(tenant, queue)
         ids = set() if known is None else {known.id}
-        if self._announce.rings.of(queue_id):
+        if queue_id:
             ids.add(queue_id)
         for one in ids:
             self._announce.rings.rouse(one)

@@ -29,12 +29,14 @@ from brokers.config import (
     ServerConfig,
     worker_id,
 )
+from brokers.config_client import ClientConfig
 from queen_project import embedded_paths
 
 __all__ = [
     "PROJECT_DIR",
     "Config",
     "ConfigError",
+    "client_from_environment",
     "for_listener",
     "for_worker",
     "from_environment",
@@ -56,6 +58,11 @@ T = TypeVar("T")
 def from_environment(overrides: Mapping[str, str] | None = None) -> Config:
     """The configuration of this process; overrides come from the command line."""
     return load({**os.environ, **(overrides or {})})
+
+
+def client_from_environment() -> ClientConfig:
+    """What the operator's command line goes by where its arguments say nothing."""
+    return _read_part(ClientConfig, os.environ, [])
 
 
 def load(env: Mapping[str, str]) -> Config:

@@ -96,6 +96,8 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "brokers.api.views.exception_handler",
 }
 
+SPECTACULAR_SETTINGS = {"OAS_VERSION": "3.1.0"}
+
 # The metrics are exported by the door; the app must not ask the database while it loads.
 PROMETHEUS_EXPORT_MIGRATIONS = False
 

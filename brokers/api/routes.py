@@ -15,7 +15,9 @@ from urllib.parse import unquote_to_bytes
 
 from brokers.api import routes_letters, routes_streams
 from brokers.api.route import Kind, Level, Route
+from brokers.api.routes_docs import DOCS_ROUTES
 from brokers.api.routes_groups import GROUP_ROUTES
+from brokers.api.routes_queues import QUEUE_ROUTES
 from brokers.api.routes_status import STATUS_ROUTES
 from brokers.api.wire import (
     NAME_BYTES_MAX,
@@ -118,6 +120,8 @@ ROUTES: tuple[Route, ...] = (
     *routes_streams.ROUTES,
     *GROUP_ROUTES,
     *STATUS_ROUTES,
+    *QUEUE_ROUTES,
+    *DOCS_ROUTES,
 )
 
 

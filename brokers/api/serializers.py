@@ -139,6 +139,12 @@ class ReplaySerializer(serializers.Serializer):
     partition = NameField(trimmed=True, required=False, allow_null=True)
 
 
+class PurgeSerializer(serializers.Serializer):
+    """Whether a purge takes dead letters too."""
+
+    deadLetters = TruthField(required=False, allow_null=True)
+
+
 def configuration(body: Mapping[str, Any]) -> tuple[str, bool, dict[str, Any]]:
     """Queue, whether to replace, and the options named, nested or at the top of the body.
 

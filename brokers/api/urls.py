@@ -10,6 +10,7 @@ Imports views. Used by queen_project/urls.py.
 from django.urls import path
 
 from brokers.api import views
+from brokers.api.views import docs
 
 VIEWS = {
     "configure": views.ConfigureView,
@@ -17,6 +18,10 @@ VIEWS = {
     "queue_detail": views.QueueDetailView,
     "queue_depth": views.QueueDepthView,
     "queue_delete": views.QueueDeleteView,
+    "queue_pause": views.PauseView,
+    "queue_resume": views.ResumeView,
+    "queue_purge": views.PurgeView,
+    "partition_purge": views.PartitionPurgeView,
     "dlq_list": views.DeadLetterListView,
     "dlq_purge": views.DeadLetterPurgeView,
     "dlq_replay": views.DeadLetterReplayView,
@@ -56,6 +61,9 @@ VIEWS = {
     "namespaces": views.NamespacesView,
     "tasks": views.TasksView,
     "partitions_changed": views.PartitionsChangedView,
+    "openapi_schema": docs.SchemaView,
+    "openapi_page": docs.PageView,
+    "openapi_asset": docs.AssetView,
 }
 
 urlpatterns = [path(f"_queen/{handler}", view.as_view()) for handler, view in VIEWS.items()]

@@ -44,6 +44,7 @@ ERRORS = {
     "unknown": "consumer not found",
     "foreign": "partition not owned by tenant",
     "rejected": "no lease of the request fits this ack",
+    "leaseless": "this queue requires the leaseId of the message with every ack",
 }
 POOL = "pool"
 FLUSH_FAILED = "ack flush failed; lease will expire and redeliver"

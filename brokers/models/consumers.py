@@ -71,8 +71,9 @@ class Cursor(models.Model):
     `committed` is the last offset that is done. A lease covers `batch_start..batch_end`;
     `last_lease_id` is the lease that last ended by completion, so that a repeated ack
     under it is a harmless no-op. `retry_*` is the budget of one offset, `attempt_*` the
-    deliveries of one batch start, `expiry_count` those of them that ran out unacked, and
-    `solo_until` the old batch end up to which messages are handed out one at a time.
+    deliveries of one batch start, `expiry_count` those of them that ran out unacked,
+    `solo_until` the old batch end up to which messages are handed out one at a time, and
+    `retry_at` when what was nacked may be delivered again.
     """
 
     pk = models.CompositePrimaryKey("partition_id", "consumer_group")
@@ -94,6 +95,7 @@ class Cursor(models.Model):
     solo_until = models.BigIntegerField(null=True)
     total_consumed = models.BigIntegerField(db_default=0)
     leased_at = models.DateTimeField(null=True)
+    retry_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "queen_cursor"

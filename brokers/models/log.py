@@ -56,6 +56,10 @@ class Queue(models.Model):
     ttl = models.BigIntegerField(db_default=3600)
     max_size = models.BigIntegerField(db_default=0)
     retry_delay = models.BigIntegerField(db_default=1000)
+    # Whether ttl, max_size and retry_delay are enforced, and not only kept and told.
+    enforce = models.BooleanField(db_default=False)
+    require_lease = models.BooleanField(db_default=False)
+    paused = models.BooleanField(db_default=False)
     # The class of time slots that its transaction rows live in, and whether rows may
     # also lie in another class because the class once changed (see queen_txn).
     txn_class = models.SmallIntegerField(db_default=0)

@@ -336,6 +336,10 @@ class Visit:
                 ring.until(candidate, (row.due_us or 0) / 1e6, leased=bool(row.leased))
             elif row.verdict == "busy":
                 ring.until(candidate, HOLD_STEP_S, leased=False)
+            elif row.verdict == "paused":
+                # Nothing of the queue is to be had: no use to ask for its others one by one.
+                ring.empty(candidate)
+                self._broker.announce.rings.drop(ring.queue_id)
             elif row.verdict == "gone":
                 ring.gone(candidate)
                 self._forget_named_partition()

@@ -67,11 +67,13 @@ OPTIONS: tuple[Option, ...] = (
         low=60,
         high=31_536_000,
     ),
-    # Kept and told, enforced by nobody yet.
+    # Kept and told; all but the first are in force where `enforce` says so.
     Option(name="priority", column="priority", default=0, low=-INT64_MAX),
     Option(name="ttl", column="ttl", default=3600),
     Option(name="maxSize", column="max_size", default=0),
     Option(name="retryDelay", column="retry_delay", default=1000),
+    Option(name="enforce", column="enforce", default=False),
+    Option(name="requireLease", column="require_lease", default=False),
 )
 
 

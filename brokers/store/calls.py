@@ -41,7 +41,7 @@ PARTITION_FIND = """
 SELECT name_no, partition_id FROM queen_partition_find_v1(%s::bigint[], %b::text[])
 """
 MESSAGE_PUSH = """
-SELECT group_no, verdict, duplicate_positions, duplicate_ids::text[]
+SELECT group_no, verdict, duplicate_positions, duplicate_ids::text[], divisible
   FROM queen_message_push_v1(
        %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::text[],
        %b::bytea[], %s::uuid[], %s::uuid[], %s::integer, true, NULL)
@@ -133,11 +133,15 @@ class PushGroup:
 
 
 class PushVerdict(NamedTuple):
-    """stored | stale | busy, and which positions of the group were duplicates of what."""
+    """stored | stale | busy | full, and which positions of the group were duplicates of what.
+
+    `divisible`: full, but some of the group may be stored when it is asked for by itself.
+    """
 
     verdict: str
     duplicate_positions: list[int] | None
     duplicate_ids: list[str] | None
+    divisible: bool | None = None
 
 
 class ReadyPartition(NamedTuple):

@@ -49,6 +49,7 @@ STALE_ROUNDS_MAX = 3
 BUSY_LANES = 2
 DURATIONS_KEPT = 512
 CHANGED_MEANWHILE = "the queue was changed meanwhile: retry"
+QUEUE_FULL = "the queue is full (maxSize)"
 
 Slot = Callable[[], AbstractAsyncContextManager[Any]]
 Announce = Callable[[Sequence[tuple[UUID, str, str, int, int, int]]], None]
@@ -266,6 +267,10 @@ class PushCombiner:
                 self._reopen(load)
             elif verdict.verdict == "stale":
                 self._repeat(load)
+            elif verdict.verdict == "full" and not verdict.divisible:
+                self._finish([load], lambda one: one.fail(QUEUE_FULL))
+            elif verdict.verdict == "full" and lane is not self._lane:
+                await self._store_singly(load, lane, wait_ms=wait_ms)
             else:
                 self._set_aside(load)
         if news:
@@ -320,6 +325,10 @@ class PushCombiner:
             # Item by item takes a while: not at the expense of the other partitions.
             self._set_aside(load)
             return
+        await self._store_singly(load, lane, wait_ms=wait_ms)
+
+    async def _store_singly(self, load: Load, lane: Lane, *, wait_ms: int) -> None:
+        """Find out which items of a load can be stored, and which not."""
         pieces = [
             Piece(parcel, position)
             for parcel in load.parcels
@@ -357,8 +366,13 @@ class PushCombiner:
             await self._store_pieces(load, pieces[:middle], lane, wait_ms=wait_ms)
             await self._store_pieces(load, pieces[middle:], lane, wait_ms=wait_ms)
             return
+        if verdict.verdict == "full" and verdict.divisible:
+            middle = len(pieces) // 2
+            await self._store_pieces(load, pieces[:middle], lane, wait_ms=wait_ms)
+            await self._store_pieces(load, pieces[middle:], lane, wait_ms=wait_ms)
+            return
         if verdict.verdict != "stored":
-            part.fail(CHANGED_MEANWHILE)
+            part.fail(QUEUE_FULL if verdict.verdict == "full" else CHANGED_MEANWHILE)
             written = 0
         else:
             written = part.settle(verdict)

@@ -22,7 +22,7 @@ SELECT uid::text, to_jsonb(queue)
 QUEUE_DELETE = "SELECT queen_queue_delete_v1(%s::uuid, %s::text)"
 QUEUE_LIST = """
 SELECT uid::text, name, namespace, task, created_at, partitions, total, pending, processing,
-       segments, bytes
+       segments, bytes, paused
   FROM queen_queue_list_v1(%s::uuid, %s::integer)
 """
 QUEUE_DESCRIBE = """
@@ -77,6 +77,7 @@ class QueueSummary(NamedTuple):
     processing: int
     segments: int
     bytes: int
+    paused: bool
 
 
 class QueueDescription(NamedTuple):

@@ -68,6 +68,8 @@ class Caller:
             (self.seek, 2),
             (self.forget_group, 1),
             (self.delete, 1),
+            (self.purge, 1),
+            (self.pause, 1),
         ]
         chosen = [action for action, weight in actions for _ in range(weight)]
         try:
@@ -274,6 +276,17 @@ class Caller:
             lease_id = self.dice.choice(self.handed)[1][0]["leaseId"]
             self.ask("extend", "POST", f"/api/v1/lease/{lease_id}/extend", {"seconds": 3})
 
+    def purge(self) -> None:
+        queue = quote(self.dice.choice(self.queues), safe="")
+        body = {"deadLetters": self.dice.random() < 0.5}
+        self.ask("purge", "POST", f"/api/v1/resources/queues/{queue}/purge", body)
+
+    def pause(self) -> None:
+        """For a moment: pops have to find something."""
+        queue = quote(self.dice.choice(self.queues), safe="")
+        for verb in ("pause", "resume"):
+            self.ask(verb, "POST", f"/api/v1/resources/queues/{queue}/{verb}")
+
     def delete(self) -> None:
         queue = quote(self.dice.choice(self.queues), safe="")
         self.ask("delete", "DELETE", f"/api/v1/resources/queues/{queue}")
@@ -334,6 +347,8 @@ def test_everything_at_once_in_any_order_makes_no_deadlock(
         "cycle committed",
         "register 200",
         "delete 200",
+        "purge 200",
+        "resume 200",
         "kv 200",
     ):
         assert answers[needed] > 10, answers

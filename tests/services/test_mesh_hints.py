@@ -11,6 +11,7 @@ import pytest
 
 from brokers.domain import DEFAULT_TENANT, PushItem
 from brokers.services import notify as notify_service
+from brokers.services import pausing
 from brokers.services.mesh import Hearer
 from mesh.hints import Freed, Look, Pushed, QueueChanged, Ready
 from tests.mesh_parts import free_port
@@ -52,6 +53,15 @@ async def test_a_push_wakes_a_pop_that_is_parked_at_another_broker(pair, fresh_q
     waiting = await there.park_here(fresh_queue)
     await here.push(fresh_queue, "news")
     assert await within(waiting) == ["news"]
+
+
+async def test_a_resume_rings_a_pop_that_is_parked_at_another_broker(pair, fresh_queue):
+    here, there = pair
+    await here.push(fresh_queue, 1)
+    await pausing.set_paused(here.broker, DEFAULT_TENANT, fresh_queue, paused=True)
+    waiting = await there.park_here(fresh_queue)
+    await pausing.set_paused(here.broker, DEFAULT_TENANT, fresh_queue, paused=False)
+    assert await within(waiting) == [1]
 
 
 async def test_a_push_wakes_a_pop_that_waits_for_the_partition_to_exist(pair, fresh_queue):

@@ -64,7 +64,11 @@ def test_a_head_is_never_a_pop():
 def test_every_route_has_a_level_and_only_health_figures_and_identity_are_public():
     public = {route.template for route in ROUTES if route.level is Level.PUBLIC}
     health = {"/health", "/livez", "/readyz"}
-    assert public == health | {"/metrics", "/metrics/prometheus"} | {
+    assert public == health | {
+        "/metrics",
+        "/metrics/prometheus",
+        "/api/docs",
+        "/api/docs/assets/:asset",
         "/auth/me",
         "/auth/login",
         "/auth/logout",
@@ -76,6 +80,8 @@ def test_every_route_has_a_level_and_only_health_figures_and_identity_are_public
         "DELETE /api/v1/resources/queues/:queue",
         "DELETE /api/v1/consumer-groups/:group",
         "DELETE /api/v1/consumer-groups/:group/queues/:queue",
+        "POST /api/v1/resources/queues/:queue/purge",
+        "POST /api/v1/resources/queues/:queue/partitions/:partition/purge",
         "DELETE /api/v1/dlq",
         "POST /internal/api/notify",
         "GET /internal/api/shared-state/stats",

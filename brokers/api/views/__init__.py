@@ -47,6 +47,7 @@ from brokers.api.views.messages import (
     MessageListView,
     MessageSearchView,
 )
+from brokers.api.views.queue_operations import PartitionPurgeView, PauseView, PurgeView, ResumeView
 from brokers.api.views.queues import (
     ConfigureView,
     QueueDeleteView,
@@ -90,8 +91,11 @@ __all__ = [
     "NamespacesView",
     "OverviewView",
     "ParkedReplicasView",
+    "PartitionPurgeView",
     "PartitionsChangedView",
+    "PauseView",
     "PostgresStatsView",
+    "PurgeView",
     "QueueDeleteView",
     "QueueDepthView",
     "QueueDetailView",
@@ -103,6 +107,7 @@ __all__ = [
     "RedriveDetailView",
     "RedriveListView",
     "RedriveResumeView",
+    "ResumeView",
     "RetentionView",
     "SignaturesView",
     "StatusAnalyticsView",

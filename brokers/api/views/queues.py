@@ -44,6 +44,7 @@ class QueueListView(ManagementView):
                 "namespace": row.namespace,
                 "task": row.task,
                 "createdAt": timestamp(row.created_at),
+                "paused": row.paused,
                 "partitions": row.partitions,
                 "retainedBytes": row.bytes,
                 "segments": {"segments": row.segments, "messages": row.total},
@@ -71,6 +72,7 @@ class QueueDetailView(ManagementView):
             "namespace": namespace,
             "task": task,
             "createdAt": timestamp(found.created_at),
+            "paused": columns["paused"],
             "options": {"namespace": namespace, "task": task} | queues.effective(columns),
             "totals": {
                 "total": found.total,

@@ -1,6 +1,7 @@
 -- queen_created_at_v1: when the first retained message at or above an offset was stored.
 --
--- Called by  queen_visible_end_v1, queen_message_claim_v1, queen_partition_ready_v1
+-- Called by  queen_visible_end_v1, queen_message_claim_v1, queen_partition_ready_v1,
+--            queen_log_start_v1
 -- Reads      queen_segment
 -- Cost       two index probes.
 -- Answers    a time; null when there is no such message.

@@ -56,7 +56,9 @@ BEGIN
                ARRAY[p_partition_id], ARRAY[p_queue_id], ARRAY[p_version], ARRAY[p_frames],
                ARRAY[p_ends], ARRAY[p_transaction], ARRAY[p_flags], ARRAY[p_message_id],
                ARRAY[p_message_id], p_wait_ms, true, NULL);
-    IF v_push.verdict <> 'stored' THEN
+    IF v_push.verdict = 'full' THEN
+        RAISE EXCEPTION 'the queue is full' USING ERRCODE = 'QN001';
+    ELSIF v_push.verdict <> 'stored' THEN
         RETURN QUERY SELECT 'stale', NULL::bigint;
     ELSIF v_push.duplicate_positions IS NOT NULL THEN
         RETURN QUERY

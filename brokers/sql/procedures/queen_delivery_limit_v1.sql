@@ -35,7 +35,8 @@ BEGIN
                         THEN place.expiry_count ELSE 0 END AS expired
           FROM unnest(p_partition_ids, p_groups) AS asked(partition_id, consumer_group)
           JOIN queen_partition lane ON lane.id = asked.partition_id
-          JOIN queen_queue queue ON queue.id = lane.queue_id AND queue.max_deliveries > 0
+          JOIN queen_queue queue
+            ON queue.id = lane.queue_id AND queue.max_deliveries > 0 AND NOT queue.paused
           JOIN queen_cursor place
             ON place.partition_id = asked.partition_id
            AND place.consumer_group = asked.consumer_group

@@ -15,6 +15,7 @@
 --              unknown              no cursor: the group never popped that partition
 --              foreign              not the tenant's partition (tenancy on)
 --              rejected             the request mentions leases and none fits this ack
+--              leaseless            it names no lease, and the queue requires one
 --
 -- p_actions: 0 completed, 1 retry, 2 failed, 3 dlq; at one offset the greater wins, and in
 -- one unit the lowest offset with a negative wins: what is completed above it redelivers.
@@ -92,7 +93,10 @@ BEGIN
           WHERE place.partition_id = v_unit.lane_id
             AND place.consumer_group = v_unit.consumer_group
             FOR UPDATE;
-        SELECT place.*, lane.log_start, queue.retry_limit,
+        SELECT place.*, lane.log_start, queue.retry_limit, queue.require_lease,
+               CASE WHEN queue.enforce AND queue.retry_delay > 0
+                    THEN make_interval(secs => least(queue.retry_delay, 3153600000000) / 1000.0)
+               END AS retry_delay,
                queue.dead_letter_queue OR queue.dlq_after_max_retries AS keeps_dead_letters,
                coalesce(registered.conflation, false) AS conflation
           INTO v_place
@@ -125,6 +129,8 @@ BEGIN
           AND NOT coalesce(v_lease = v_place.lease_id AND v_place.lease_expires_at > v_now, false)
           AND v_lease IS DISTINCT FROM v_place.last_lease_id THEN
             v_verdict := 'lease';
+        ELSIF v_lease IS NULL AND v_place.require_lease THEN
+            v_verdict := 'leaseless';
         END IF;
         IF v_verdict IS NOT NULL THEN
             RETURN QUERY SELECT no, v_verdict, false, false, NULL::bigint, v_unit.queue_id,
@@ -215,6 +221,9 @@ BEGIN
                                       WHEN v_charge IS NOT NULL THEN v_charge
                                       WHEN place.retry_offset > v_new THEN place.retry_count
                                       ELSE 0 END,
+                   -- What is to be delivered again waits where the queue enforces retryDelay.
+                   retry_at = CASE WHEN v_low IS NOT NULL AND NOT v_exhausted
+                                   THEN v_now + v_place.retry_delay END,
                    -- The deliveries of a batch survive a partial ack and a nack: they move
                    -- with its start. They begin anew when it is complete or cut short.
                    attempt_offset = CASE WHEN v_complete OR v_exhausted THEN NULL

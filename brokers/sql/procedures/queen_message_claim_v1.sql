@@ -12,9 +12,10 @@
 --              took          one row per slice of a segment, in offset order; last_offset
 --                            tells how far the partition reaches, deferred messages too
 --              empty         nothing beyond the cursor
---              until         leased or deferred for due_us microseconds more
+--              until         leased, deferred or put off by a nack for due_us microseconds more
 --              busy          claimable but not claimed: its cursor is locked by somebody, or
 --                            the pop had enough without it
+--              paused        its queue is paused: nothing is claimed from it
 --              gone          no such partition: its queue was deleted
 --              unregistered  the group has no subscription to the queue: register, repeat
 --
@@ -23,6 +24,7 @@
 -- redelivery. A claim that commits (auto-ack), creates a cursor or sets a message aside is
 -- synchronous, as losing that would skip messages.
 -- p_batches are budgets across partitions; candidates are taken in the order given.
+-- Where a queue enforces its ttl, what is older counts as gone: the log begins behind it.
 
 CREATE OR REPLACE FUNCTION queen_message_claim_v1(
     p_groups         text[],
@@ -57,7 +59,8 @@ DECLARE
 BEGIN
     SELECT array_agg(candidate.partition_id ORDER BY candidate.partition_id)
                FILTER (WHERE place.partition_id IS NULL AND lane.last_offset >= lane.log_start),
-           coalesce(bool_or(queue.max_deliveries > 0 AND place.lease_id IS NOT NULL), false)
+           coalesce(bool_or(queue.max_deliveries > 0 AND place.lease_id IS NOT NULL
+                            AND NOT queue.paused), false)
       INTO v_missing, v_limited
       FROM unnest(p_jobs, p_candidates) AS candidate(job, partition_id)
       JOIN queen_partition lane ON lane.id = candidate.partition_id
@@ -119,7 +122,12 @@ BEGIN
          ORDER BY asked.partition_id, p_groups[asked.job], asked.no
     ), looked AS MATERIALIZED (
         SELECT candidate.*, lane.id AS lane_id, lane.queue_id, lane.uid, lane.name AS lane_name, lane.last_offset,
-               lane.log_start, queue.name AS queue_name, queue.lease_time,
+               CASE WHEN queue.enforce AND queue.ttl > 0
+                    THEN queen_log_start_v1(lane.id, lane.log_start, lane.last_offset,
+                             lane.oldest_live_at,
+                             v_now - make_interval(secs => least(queue.ttl, 3153600000)))
+                    ELSE lane.log_start END AS log_start,
+               queue.paused, queue.name AS queue_name, queue.lease_time,
                queue.delayed_processing, queue.window_buffer, queue.max_deliveries,
                registered.id AS group_id, registered.conflation
           FROM candidate
@@ -138,7 +146,8 @@ BEGIN
               JOIN queen_cursor place
                 ON place.partition_id = looked.partition_id
                AND place.consumer_group = looked.consumer_group
-             WHERE looked.job = pop.job AND looked.group_id IS NOT NULL
+             WHERE looked.job = pop.job AND looked.group_id IS NOT NULL AND NOT looked.paused
+               AND (place.retry_at IS NULL OR place.retry_at <= v_now)
                AND (place.lease_expires_at IS NULL OR place.lease_expires_at <= v_now)
                AND looked.last_offset > greatest(place.committed, looked.log_start - 1)
                AND (looked.delayed_processing = 0 AND looked.window_buffer = 0
@@ -200,6 +209,7 @@ BEGIN
                              WHEN claim.lease_time > 0 THEN claim.lease_time
                              ELSE 60 END) END,
                leased_at = v_now,
+               retry_at = NULL,
                retry_offset = CASE WHEN p_auto_acks[claim.job] THEN NULL ELSE place.retry_offset END,
                retry_count = CASE WHEN p_auto_acks[claim.job] THEN 0 ELSE place.retry_count END,
                attempt_offset = CASE WHEN p_auto_acks[claim.job] THEN NULL
@@ -258,14 +268,16 @@ BEGIN
     SELECT looked.job, looked.partition_id,
            CASE WHEN looked.lane_id IS NULL THEN 'gone'
                 WHEN looked.group_id IS NULL THEN 'unregistered'
+                WHEN looked.paused THEN 'paused'
                 WHEN place.lease_expires_at > v_now THEN 'until'
                 WHEN looked.last_offset
                      <= greatest(coalesce(place.committed, -1), looked.log_start - 1) THEN 'empty'
-                WHEN deferral.due_at > v_now THEN 'until'
+                WHEN greatest(place.retry_at, deferral.due_at) > v_now THEN 'until'
                 ELSE 'busy' END,
            (extract(epoch FROM CASE WHEN place.lease_expires_at > v_now
                                     THEN place.lease_expires_at
-                                    ELSE deferral.due_at END - v_now) * 1000000)::bigint,
+                                    ELSE greatest(place.retry_at, deferral.due_at)
+                               END - v_now) * 1000000)::bigint,
            coalesce(place.lease_expires_at > v_now, false),
            NULL, NULL, looked.uid, looked.lane_name, looked.queue_id, looked.queue_name,
            NULL, NULL, NULL, NULL, NULL

@@ -13,6 +13,8 @@
 --              stored  base_offset is the first message's offset (null: all were duplicates)
 --              stale   the queue or partition is gone or was configured since: reload, repeat
 --              busy    somebody holds the partition's row
+--              full    the queue enforces a maxSize that these messages would pass; divisible:
+--                      some of them may fit or be duplicates, so that halves are worth asking
 --            duplicate_* describe the messages of the group that were not written:
 --            position (from 0), the original's id (nil when not retained), and whether the
 --            original is in this very flush.
@@ -24,7 +26,7 @@
 -- partition, and is a whole millisecond later whenever the first id is not above the
 -- partition's last, so that (created_at in ms, id) never decreases.
 -- Without p_dedup nobody asks whether a transactionId was seen before; it is remembered all
--- the same. p_accepted, one time a message (and only without p_dedup), is when it shall count
+-- the same; and no queue is full for what was accepted long ago (spool, timers). p_accepted, one time a message (and only without p_dedup), is when it shall count
 -- as seen; null: now.
 
 CREATE OR REPLACE FUNCTION queen_message_push_v1(
@@ -43,7 +45,8 @@ CREATE OR REPLACE FUNCTION queen_message_push_v1(
 )
 RETURNS TABLE (
     group_no integer, verdict text, base_offset bigint,
-    duplicate_positions integer[], duplicate_ids uuid[], duplicate_inside boolean[]
+    duplicate_positions integer[], duplicate_ids uuid[], duplicate_inside boolean[],
+    divisible boolean
 )
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
@@ -59,6 +62,9 @@ DECLARE
     v_windows  bigint[];
     v_classes  smallint[];
     v_direct   smallint;
+    v_bounded  boolean;
+    v_full     integer[] := '{}';
+    v_divided  boolean[];
     v_nos      integer[];
     v_lanes    bigint[];
     v_hashes   bigint[];
@@ -99,8 +105,9 @@ BEGIN
            CASE WHEN NOT coalesce(bool_or(queue.txn_class <> 0 OR queue.txn_class_mixed), false)
                 THEN 0
                 WHEN NOT bool_or(queue.txn_class <> 4 OR queue.txn_class_mixed) THEN 4
-           END
-      INTO v_verdicts, v_windows, v_classes, v_direct
+           END,
+           p_dedup AND coalesce(bool_or(queue.enforce AND queue.max_size > 0), false)
+      INTO v_verdicts, v_windows, v_classes, v_direct, v_bounded
       FROM unnest(p_partition_ids, p_queue_ids, p_versions)
            WITH ORDINALITY AS asked(partition_id, queue_id, version, no)
       LEFT JOIN queen_partition lane
@@ -179,6 +186,27 @@ BEGIN
                 HAVING count(*) > 1
               ) AS twice
              WHERE twice.no <> ALL (v_suspects));
+    END IF;
+
+    IF v_bounded THEN
+        SELECT coalesce(array_agg(full_group.no), '{}'), array_agg(full_group.divisible)
+          INTO v_full, v_divided
+          FROM queen_push_full_v1(
+                   p_partition_ids, p_ends, v_verdicts, v_suspects) AS full_group(no, divisible);
+        IF cardinality(v_full) > 0 THEN
+            SELECT array_agg(message.no ORDER BY message.index),
+                   array_agg(message.partition_id ORDER BY message.index),
+                   array_agg(message.hash ORDER BY message.index)
+              INTO v_nos, v_lanes, v_hashes
+              FROM unnest(v_nos, v_lanes, v_hashes)
+                   WITH ORDINALITY AS message(no, partition_id, hash, index)
+             WHERE message.no <> ALL (v_full);
+            v_suspects := ARRAY(SELECT no FROM unnest(v_suspects) AS no WHERE no <> ALL (v_full));
+            v_verdicts := ARRAY(
+                SELECT CASE WHEN given.no = ANY (v_full) THEN 'full' ELSE given.verdict END
+                  FROM unnest(v_verdicts) WITH ORDINALITY AS given(verdict, no)
+                 ORDER BY given.no);
+        END IF;
     END IF;
 
     -- The usual case, all groups in one statement: nothing in them has been seen before.
@@ -281,7 +309,8 @@ BEGIN
 
     RETURN QUERY
     SELECT given.no::integer, given.verdict, given.base_offset,
-           NULL::integer[], NULL::uuid[], NULL::boolean[]
+           NULL::integer[], NULL::uuid[], NULL::boolean[],
+           v_divided[array_position(v_full, given.no::integer)]
       FROM unnest(v_verdicts, v_bases) WITH ORDINALITY AS given(verdict, base_offset, no)
      WHERE given.no <> ALL (v_suspects);
 

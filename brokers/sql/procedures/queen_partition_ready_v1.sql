@@ -33,13 +33,14 @@ BEGIN
     RETURN QUERY
     WITH lane AS (
         SELECT lane.id, lane.queue_id, lane.last_offset, queue.delayed_processing,
-               queue.window_buffer, place.leased_at, place.lease_expires_at,
+               queue.window_buffer, place.leased_at,
+               greatest(place.lease_expires_at, place.retry_at) AS lease_expires_at,
                greatest(coalesce(place.committed, -1), lane.log_start - 1) AS floor
           FROM queen_queue queue
           JOIN queen_partition lane ON lane.queue_id = queue.id
           LEFT JOIN queen_cursor place
                  ON place.partition_id = lane.id AND place.consumer_group = p_group
-         WHERE queue.id = ANY (p_queue_ids)
+         WHERE queue.id = ANY (p_queue_ids) AND NOT queue.paused
            AND (p_partition_id IS NULL OR lane.id = p_partition_id)
            AND lane.last_offset > greatest(coalesce(place.committed, -1), lane.log_start - 1)
     ), judged AS (

@@ -49,7 +49,7 @@ BEGIN
 
     v_new := jsonb_populate_record(
         v_old,
-        p_patch - ARRAY['id', 'uid', 'tenant_id', 'name', 'created_at', 'config_version',
+        p_patch - ARRAY['id', 'uid', 'tenant_id', 'name', 'created_at', 'config_version', 'paused',
                         'txn_class', 'txn_class_mixed']);
     v_new.txn_class := queen_txn_class_v1(
         greatest(v_new.dedup_window_seconds, v_new.completed_retention_seconds, v_floor));
@@ -82,6 +82,8 @@ BEGIN
                ttl = v_new.ttl,
                max_size = v_new.max_size,
                retry_delay = v_new.retry_delay,
+               enforce = v_new.enforce,
+               require_lease = v_new.require_lease,
                txn_class = v_new.txn_class,
                txn_class_mixed = v_new.txn_class_mixed,
                config_version = config_version + 1

@@ -13,7 +13,7 @@ CREATE OR REPLACE FUNCTION queen_queue_list_v1(p_tenant_id uuid, p_segments_max 
 RETURNS TABLE (
     uid uuid, name text, namespace text, task text, created_at timestamptz,
     partitions bigint, total bigint, pending bigint, processing bigint,
-    segments bigint, bytes bigint
+    segments bigint, bytes bigint, paused boolean
 )
 LANGUAGE plpgsql
 STABLE
@@ -28,7 +28,7 @@ BEGIN
     RETURN QUERY
     SELECT queue.uid, queue.name, queue.namespace, queue.task, queue.created_at,
            sums.partitions, sums.total, sums.pending, sums.processing,
-           stored.segments, stored.bytes
+           stored.segments, stored.bytes, queue.paused
       FROM queen_queue queue
       LEFT JOIN queen_queue_statistics known ON known.queue_id = queue.id
      CROSS JOIN LATERAL (

@@ -3,7 +3,7 @@
 -- Called by  queen_ready_probe_v1
 -- Reads      queen_segment, only for queues that delay or buffer
 -- Cost       none for the others.
--- Answers    microseconds from p_now; 0 is now.
+-- Answers    microseconds from p_now; 0 is now. Time put off by a nack counts as leased.
 
 CREATE OR REPLACE FUNCTION queen_ready_due_v1(
     p_partition_id     bigint,

@@ -9,7 +9,8 @@
 -- Answers    per ring first one row with a null partition: the wake version (null: the queue
 --            is gone); then a row per partition with unread messages: due_us 0 is ready, else
 --            when its lease or deferral ends, in microseconds from now, and whether that is
---            a lease. truncated says that the limit cut a ring's rows.
+--            a lease. truncated says that the limit cut a ring's rows. A paused queue has no
+--            work; to pause and to resume it moves its version.
 --
 -- Compared are offsets, never times; p_since only chooses which partitions to compare, and
 -- the caller makes it early enough for stamps that move once a second and commit late.
@@ -68,9 +69,10 @@ BEGIN
                         AND place.consumer_group = p_groups[v_no]
                  CROSS JOIN LATERAL queen_ready_due_v1(
                          lane.id, lane.last_offset, lane.log_start, place.committed,
-                         place.lease_expires_at, queue.delayed_processing, queue.window_buffer,
+                         greatest(place.lease_expires_at, place.retry_at),
+                         queue.delayed_processing, queue.window_buffer,
                          p_window_batch, v_now) AS due(due_us)
-                 WHERE queue.id = p_queue_ids[v_no]
+                 WHERE queue.id = p_queue_ids[v_no] AND NOT queue.paused
                    AND lane.last_offset > greatest(coalesce(place.committed, -1),
                                                    lane.log_start - 1)
               ) AS judged
@@ -88,9 +90,10 @@ BEGIN
                     AND place.consumer_group = p_groups[v_no]
              CROSS JOIN LATERAL queen_ready_due_v1(
                      lane.id, lane.last_offset, lane.log_start, place.committed,
-                     place.lease_expires_at, queue.delayed_processing, queue.window_buffer,
+                     greatest(place.lease_expires_at, place.retry_at),
+                     queue.delayed_processing, queue.window_buffer,
                      p_window_batch, v_now) AS due(due_us)
-             WHERE queue.id = p_queue_ids[v_no]
+             WHERE queue.id = p_queue_ids[v_no] AND NOT queue.paused
                AND lane.last_offset > greatest(coalesce(place.committed, -1), lane.log_start - 1)
              LIMIT p_limit;
         END IF;

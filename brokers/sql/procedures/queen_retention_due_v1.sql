@@ -31,9 +31,11 @@ BEGIN
                           THEN nullif(queue.retention_seconds, 0) END,
                      CASE WHEN queue.retention_enabled
                           THEN nullif(queue.completed_retention_seconds, 0) END,
-                     nullif(queue.max_wait_time_seconds, 0)) AS window_s
+                     nullif(queue.max_wait_time_seconds, 0),
+                     CASE WHEN queue.enforce
+                          THEN nullif(least(queue.ttl, 3153600000), 0) END) AS window_s
           FROM queen_queue queue
-         WHERE queue.retention_enabled OR queue.max_wait_time_seconds > 0
+         WHERE queue.retention_enabled OR queue.max_wait_time_seconds > 0 OR queue.enforce
       ) AS ruled
      CROSS JOIN LATERAL (
         (SELECT lane.id, lane.oldest_live_at + make_interval(secs => ruled.window_s) AS due_at

@@ -17,7 +17,8 @@
 --
 -- created_at never goes back along a partition, and a cursor completes everything below it:
 -- what a rule gives up is always a beginning of the log. A segment goes whole, when its
--- youngest message is given up. retentionSeconds and maxWaitTimeSeconds go by age alone;
+-- youngest message is given up. retentionSeconds, maxWaitTimeSeconds and, where the queue
+-- enforces it, ttl go by age alone;
 -- completedRetentionSeconds also waits for the slowest registered group, where a group without
 -- a cursor has consumed nothing, and a queue without groups has nobody who could.
 --
@@ -67,8 +68,9 @@ BEGIN
            CASE WHEN queue.retention_enabled AND queue.completed_retention_seconds > 0
                 THEN v_now - make_interval(secs => queue.completed_retention_seconds)
            END AS completed,
-           CASE WHEN queue.max_wait_time_seconds > 0
-                THEN v_now - make_interval(secs => queue.max_wait_time_seconds) END AS evicted
+           v_now - make_interval(secs => least(
+               nullif(queue.max_wait_time_seconds, 0),
+               CASE WHEN queue.enforce THEN nullif(least(queue.ttl, 3153600000), 0) END)) AS evicted
       INTO v_lane
       FROM queen_partition lane
       JOIN queen_queue queue ON queue.id = lane.queue_id
@@ -143,7 +145,8 @@ BEGIN
                 AND v_gone.last_offset < v_consumed);
     v_blocked := NOT more AND coalesce(v_oldest < v_completed, false);
     UPDATE queen_partition
-       SET log_start = coalesce(v_gone.last_offset + 1, log_start),
+       -- A purge may have come further meanwhile.
+       SET log_start = greatest(v_gone.last_offset + 1, log_start),
            oldest_live_at = v_oldest,
            -- The longer it waits the more seldom it is looked at: late by a quarter, at most
            -- by five minutes, and never later than the rules that need no consumer.

@@ -136,7 +136,9 @@ BEGIN
                 p_partition_ids, p_queue_ids, p_versions, p_frames, p_ends, p_transactions,
                 p_flags, p_first_ids, p_last_ids, p_wait_ms, true, NULL)
         LOOP
-            IF v_push.verdict <> 'stored' THEN
+            IF v_push.verdict = 'full' THEN
+                RAISE EXCEPTION 'the queue is full' USING ERRCODE = 'QN001';
+            ELSIF v_push.verdict <> 'stored' THEN
                 RAISE EXCEPTION 'the queue or partition was changed or deleted meanwhile'
                     USING ERRCODE = 'QN001';
             END IF;
