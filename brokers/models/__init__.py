@@ -5,6 +5,7 @@ Hot paths never touch these classes: they call the procedures in `sql/procedures
 Imports nothing of ours.
 """
 
+from brokers.models.access import ApiKey, Quota, Usage, UsageDelta
 from brokers.models.consumers import Cursor, DeadLetter, Group, Wake
 from brokers.models.kv import KeyValue
 from brokers.models.log import Partition, Queue, Segment, Transaction
@@ -21,6 +22,7 @@ from brokers.models.system import (
 from brokers.models.timers import Timer, TimerReclaim
 
 __all__ = [
+    "ApiKey",
     "Cursor",
     "DeadLetter",
     "Group",
@@ -30,6 +32,7 @@ __all__ = [
     "Queue",
     "QueueCounter",
     "QueueStatistics",
+    "Quota",
     "Reclaim",
     "RetentionHistory",
     "Segment",
@@ -39,5 +42,7 @@ __all__ = [
     "TimerReclaim",
     "Transaction",
     "TransactionSlot",
+    "Usage",
+    "UsageDelta",
     "Wake",
 ]
