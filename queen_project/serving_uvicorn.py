@@ -23,6 +23,8 @@ BROKEN_REQUEST = b'{"error":"invalid HTTP request"}'
 HEAD_TOO_LARGE = b'{"error":"the head of the request is too large"}'
 TOO_SLOW = b'{"error":"the request took too long to come"}'
 LOOK_EVERY_S = 1.0
+# A TLS peer that does not answer our goodbye must not keep the connection, or a stop, waiting.
+GOODBYE_S = 1.0
 
 
 class Corked:
@@ -32,11 +34,12 @@ class Corked:
     packets, and a client that is woken twice.
     """
 
-    __slots__ = ("_loop", "_transport", "_written")
+    __slots__ = ("_loop", "_tls", "_transport", "_written")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
+        self._tls = transport.get_extra_info("ssl_object") is not None
         self._written: list[bytes] = []
 
     def write(self, data: bytes) -> None:
@@ -52,6 +55,8 @@ class Corked:
     def close(self) -> None:
         self._send()
         self._transport.close()
+        if self._tls:
+            self._loop.call_later(GOODBYE_S, self._transport.abort)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
