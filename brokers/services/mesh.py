@@ -128,8 +128,10 @@ class Hearer:
                 self._broker.look_at_database()
 
     def _pushed(self, hint: Pushed) -> None:
-        broker = self._broker
-        broker.announce.heard_pushed(hint.queue_id, hint.partitions)
+        broker, tenant = self._broker, _tenant(hint.tenant)
+        if tenant is None:
+            return
+        broker.announce.heard_pushed(tenant, hint.queue_id, hint.partitions)
         if hint.whole:
             for ring in broker.announce.rings.of(hint.queue_id):
                 broker.floor.nudge(ring)
