@@ -80,7 +80,8 @@ def schedule(wire, queue, *keys, delay_ms=10**7):
 def usage(db, wire, kind):
     """What the database thinks that the tenant has; its pending deltas taken in."""
     return db.execute(
-        "SELECT usage.rows + coalesce(sum(delta.rows), 0), usage.bytes + coalesce(sum(delta.bytes), 0)"
+        "SELECT usage.rows + coalesce(sum(delta.rows), 0),"
+        "       usage.bytes + coalesce(sum(delta.bytes), 0)"
         "  FROM queen_usage usage LEFT JOIN queen_usage_delta delta USING (tenant_id, kind)"
         " WHERE usage.tenant_id = %s AND usage.kind = %s GROUP BY usage.rows, usage.bytes",
         [wire.headers["x-queen-tenant"], kind],
