@@ -29,18 +29,18 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    IF (SELECT count(*) FROM (
+    IF v_quota.max_queues IS NOT NULL AND (SELECT count(*) FROM (
             SELECT FROM queen_queue queue WHERE queue.tenant_id = p_tenant_id
-             LIMIT v_quota.max_queues + 1) AS some) > v_quota.max_queues
+             LIMIT v_quota.max_queues + 1) AS counted) > v_quota.max_queues
     THEN
         RAISE EXCEPTION 'the tenant may have % queues', v_quota.max_queues
             USING ERRCODE = 'QN033';
     END IF;
-    IF p_partitions AND (SELECT count(*) FROM (
+    IF p_partitions AND v_quota.max_partitions IS NOT NULL AND (SELECT count(*) FROM (
             SELECT FROM queen_queue queue
               JOIN queen_partition lane ON lane.queue_id = queue.id
              WHERE queue.tenant_id = p_tenant_id
-             LIMIT v_quota.max_partitions + 1) AS some) > v_quota.max_partitions
+             LIMIT v_quota.max_partitions + 1) AS counted) > v_quota.max_partitions
     THEN
         RAISE EXCEPTION 'the tenant may have % partitions', v_quota.max_partitions
             USING ERRCODE = 'QN034';
