@@ -180,9 +180,11 @@ class KeysChanged(Hint, omit_defaults=True):
 
     kind: ClassVar[str] = "keys changed"
 
+    key_id: str
+
     @property
     def key(self) -> Hashable:
-        return None
+        return self.key_id
 
     def copy(self) -> "KeysChanged":
         return self

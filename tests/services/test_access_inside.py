@@ -64,7 +64,7 @@ async def test_a_hint_makes_a_broker_look_before_its_second_is_over(start_client
     await broker.access.identify(header(key))
     hearer = mesh_service.Hearer(broker)
     db.execute("SELECT queen_api_key_revoke_v1(%s)", [key.id])
-    hearer.receive(KeysChanged())
+    hearer.receive(KeysChanged(key.id))
     await until(lambda: broker.access.remembered(header(key)) is None)
     with pytest.raises(BrokerError, match="Unknown API key"):
         await broker.access.identify(header(key))

@@ -100,7 +100,7 @@ class Command(BaseCommand):
             raise CommandError(f"FATAL: there is no key {key_id}")
         heard = 0
         if mesh.wanted(config):
-            heard = asyncio.run(mesh.tell_all(config, KeysChanged(), within_s=TELL_S))
+            heard = asyncio.run(mesh.tell_all(config, KeysChanged(key_id), within_s=TELL_S))
         told = f"; {heard} hosts were told" if heard else ""
         self.stdout.write(f"{key_id}: {outcome}; every broker sees it within a second{told}")
 
