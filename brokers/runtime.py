@@ -335,7 +335,6 @@ class Broker:
                     await self.switches.refresh()
                     schema_applied = True
                 self._meet(await self._look_twice())
-                await self.access.look(self._watch_lane.fetch)
             except install.SchemaMismatch as error:
                 log.error("%s", error)
                 self._now_ready(False)
@@ -347,6 +346,7 @@ class Broker:
                 self._now_ready(False)
             else:
                 self._now_ready(True)
+                await self.access.look(self._watch_lane.fetch)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(WATCH_EVERY_S if self.ready else WATCH_EVERY_S / 4):
                     await self._look.wait()

@@ -35,11 +35,11 @@ async def authorize(broker: "Broker", route: Route, scope: Scope, raw_path: byte
     access = broker.access
     if not access.required:
         return ANYBODY
-    auth = broker.config.auth
     level: str = route.level
-    if level == Level.PUBLIC and route.handler in METRICS and not auth.metrics_public:
+    may_be_closed = level == Level.PUBLIC and route.handler in METRICS
+    if may_be_closed and not broker.config.auth.metrics_public:
         level = Level.READ_ONLY
-    elif level == Level.PUBLIC or _skipped(auth.jwt_skip_paths, raw_path):
+    elif level == Level.PUBLIC or access.skips(raw_path):
         return NOBODY
     return await _caller(broker, level, scope)
 
@@ -51,7 +51,7 @@ async def authorize_page(broker: "Broker", scope: Scope, raw_path: bytes) -> Non
     path = scope["path"]
     if path == "/" or path.startswith(PUBLIC_PAGES):
         return
-    if not _skipped(broker.config.auth.jwt_skip_paths, raw_path):
+    if not broker.access.skips(raw_path):
         await _caller(broker, Level.READ_WRITE, scope)
 
 
@@ -75,15 +75,6 @@ async def _caller(broker: "Broker", level: str, scope: Scope) -> Principal:
 
 def forbidden() -> RequestError:
     return RequestError("Insufficient permissions", code="forbidden")
-
-
-def _skipped(paths: tuple[str, ...], raw_path: bytes) -> bool:
-    """Exactly, or below an entry that ends in a slash; `/` alone is only the root."""
-    path = raw_path.partition(b"?")[0].decode("latin-1")
-    return any(
-        path == one or (len(one) > 1 and one.endswith("/") and path.startswith(one))
-        for one in paths
-    )
 
 
 def tenant_of(broker: "Broker", principal: Principal, scope: Scope) -> UUID:

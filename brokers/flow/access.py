@@ -35,7 +35,7 @@ from brokers.tokens import Tokens, unauthorized
 log = logging.getLogger(__name__)
 
 REMEMBERED_MAX = 10_000
-LOOK_S = 2.0
+LOOK_S = 5.0
 # A caller with a key that is not known has us look, but no more often than this.
 LOOK_AGAIN_S = 0.2
 USED_EVERY_S = 60.0
@@ -49,6 +49,9 @@ class Access:
     def __init__(self, config: Config, fetch: Fetch) -> None:
         auth = config.auth
         self.required = auth.required
+        paths = [path.encode("utf-8", "surrogateescape") for path in auth.jwt_skip_paths]
+        self._open = frozenset(paths)
+        self._open_below = tuple(one for one in paths if len(one) > 1 and one.endswith(b"/"))
         self.keys = ApiKeys(fetch, self.forget, auth.api_keys_away_s) if auth.api_keys else None
         self.key_set: KeySet | None = None
         if auth.jwt_enabled and auth.jwt_jwks_url and not auth.jwt_public_key:
@@ -111,9 +114,19 @@ class Access:
         return work
 
     async def look(self, fetch: Fetch) -> None:
-        """Whether any API key was changed. Raises StoreError."""
-        if self.keys is not None:
+        """Whether any API key was changed. That it cannot be read says nothing of the database."""
+        if self.keys is None:
+            return
+        try:
             await self.keys.look(fetch)
+        except StoreError as error:
+            log.info("API keys: %s", error.text)
+
+    def skips(self, raw_path: bytes) -> bool:
+        """Whether nobody is asked at this path: an entry exactly, or below one that ends in a
+        slash. `/` alone is only the root."""
+        path = raw_path.partition(b"?")[0]
+        return path in self._open or (bool(self._open_below) and path.startswith(self._open_below))
 
     def doubt(self) -> None:
         """It may be another database: its versions say nothing about what we know."""
