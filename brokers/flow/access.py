@@ -85,6 +85,7 @@ class Access:
             raise unauthorized("Authentication required")
         if self.keys is not None and api_key.is_key(token):
             principal, until = await self.keys.find(token)
+            epoch = self._epoch  # it may have read them all anew, and found this one there
         elif self._tokens is not None:
             principal, until = await self._tokens.judge(token)
         else:

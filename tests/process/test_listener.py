@@ -99,9 +99,8 @@ def test_the_port_speaks_tls_and_nothing_else(
             before = serial_of(broker.port)
             write_certificate(tmp_path)
             eventually(lambda: serial_of(broker.port) != before, timeout_s=20)
-        began = time.monotonic()
-        broker.stop()  # although our client says no goodbye
-        assert time.monotonic() - began < 15
+        broker.stop()
+        assert "exceeded" not in broker.log, "our client's missing goodbye held up the stop"
 
 
 def test_a_certificate_that_cannot_be_used_stops_the_start(start_broker, tmp_path):
