@@ -107,6 +107,8 @@ class Access:
 
     def background(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         """What runs beside the requests, from the broker's start to its stop."""
+        if self._tokens is not None:
+            log.info("JWT auth ENABLED")
         work: list[tuple[str, Coroutine[Any, Any, None]]] = []
         if self.key_set is not None:
             work.append(("JWKS", self.key_set.run()))

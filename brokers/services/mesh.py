@@ -82,7 +82,8 @@ async def tell_all(config: Config, hint: Hint, *, within_s: float) -> int:
     """Tell the peers, and the node of this host, from a process that is none of them. Answers
     how many heard; the others find out by themselves, a moment later."""
     settings = node_settings(config, listen=False)
-    own = ("127.0.0.1", config.mesh.port)
+    anywhere = config.mesh.bind_addr in ("0.0.0.0", "::")
+    own = ("127.0.0.1" if anywhere else config.mesh.bind_addr, config.mesh.port)
     settings = replace(settings, server_id="command", peers=tuple({own, *settings.peers}))
     node = Node(settings)
     node.offer(hint)
