@@ -19,6 +19,7 @@ from daphne.http_protocol import HTTPFactory
 from daphne.ws_protocol import WebSocketFactory
 from OpenSSL import SSL
 from twisted.internet import reactor as twisted_reactor
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.logger import ILogObserver, globalLogBeginner
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from zope.interface import implementer
@@ -60,6 +61,7 @@ class LimitedFactory(HTTPFactory):
         return protocol
 
 
+@implementer(IOpenSSLServerConnectionCreator)
 class TlsContexts:
     """What Twisted asks for each new connection; a changed certificate is read again."""
 
@@ -67,7 +69,10 @@ class TlsContexts:
         self._certificate = certificate
         self._context = self._make()
 
-    def getContext(self) -> Any:
+    def serverConnectionForTLS(self, tlsProtocol: Any) -> Any:
+        return SSL.Connection(self._current(), None)
+
+    def _current(self) -> Any:
         if self._certificate.changed():
             try:
                 self._context = self._make()
