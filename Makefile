@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 # Two workers share one PostgreSQL; tests of one file stay together.
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
-.PHONY: run test lint format soak-spool clean
+.PHONY: run test lint format audit soak-spool clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed
@@ -28,12 +28,19 @@ SOAK ?= all
 soak-spool: $(VENV)/.installed-dev
 	$(BIN)/python tests/process/spool_soak.py $(SOAK)
 
+# Known vulnerabilities of the pinned packages; asks the registry's advisories.
+audit: $(BIN)/python
+	$(PYTHON) -m venv $(VENV)-audit
+	$(VENV)-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
+	$(VENV)-audit/bin/pip-audit -r requirements.txt
+	$(VENV)-audit/bin/pip-audit -r requirements-dev.txt
+
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-audit .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -7,7 +7,8 @@ start; nothing here reads the environment.
 `low` and `high` are bounds whose breach stops the start; `floor` is where a smaller
 number is silently raised to, as operators of Queen MQ expect it.
 
-Imports config_postgres, config_status, config_values. Used by everything that can be tuned.
+Imports config_access, config_postgres, config_status, config_values. Used by everything that can
+be tuned.
 """
 
 import os
@@ -16,6 +17,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from brokers.config_access import AuthConfig, ListenerConfig, QuotaConfig, TenancyConfig
 from brokers.config_postgres import PostgresConfig
 from brokers.config_status import StatusConfig
 from brokers.config_values import (
@@ -308,17 +310,6 @@ class LeadersConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuthConfig:
-    """Authentication. Switching it on is refused until there is code that enforces it.
-
-    secret_key signs what Django signs; unset means one that is kept in the data directory.
-    """
-
-    jwt_enabled: bool = setting("JWT_ENABLED", default=False)
-    secret_key: str = setting("QUEEN_SECRET_KEY", default="", secret=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionConfig:
     """The key ring of payloads at rest: `key` seals and opens, the old ones only open."""
 
@@ -326,14 +317,6 @@ class EncryptionConfig:
     keys_old: tuple[str, ...] = setting(
         "QUEEN_ENCRYPTION_KEYS_OLD", default=(), parse=encryption_keys, secret=True
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TenancyConfig:
-    """Whether `x-queen-tenant` is read. Only a trusted proxy may set that header."""
-
-    header: bool = setting("QUEEN_TENANCY_HEADER", default=False)
-    trusted_proxy: bool = setting("QUEEN_KV_TRUSTED_PROXY", default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,6 +341,7 @@ class Config:
     """The whole configuration, one attribute a part."""
 
     server: ServerConfig = ServerConfig()
+    listener: ListenerConfig = ListenerConfig()
     postgres: PostgresConfig = PostgresConfig()
     push: PushConfig = PushConfig()
     file_buffer: SpoolConfig = SpoolConfig()
@@ -375,8 +359,14 @@ class Config:
     auth: AuthConfig = AuthConfig()
     encryption: EncryptionConfig = EncryptionConfig()
     tenancy: TenancyConfig = TenancyConfig()
+    quota: QuotaConfig = QuotaConfig()
     paths: PathsConfig = PathsConfig()
     logging: LoggingConfig = LoggingConfig()
+
+    @property
+    def tenants(self) -> bool:
+        """Whether there may be others than the default one: the header names them, or API keys."""
+        return self.tenancy.header or self.auth.api_keys
 
     @property
     def spool_root(self) -> Path:

@@ -24,10 +24,13 @@ def setting(
     parse: Callable[[str], Any] | None = None,
     secret: bool = False,
     shown: str = "",
+    empty_counts: bool = False,
+    boolean: bool = False,
 ) -> Any:
     """A dataclass field that knows its environment names (the first one set wins) and bounds.
 
-    `shown` is the name to print, where that is not the first.
+    `shown` is the name to print, where that is not the first. `empty_counts`: an empty value is
+    one, and not the same as none. `boolean`: a truth whose default is neither.
     """
     metadata = {
         "env": env,
@@ -38,6 +41,8 @@ def setting(
         "parse": parse,
         "secret": secret,
         "shown": shown or (env[0] if env else ""),
+        "empty_counts": empty_counts,
+        "boolean": boolean,
     }
     return field(default=default, metadata=metadata, repr=not secret)
 

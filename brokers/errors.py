@@ -52,6 +52,8 @@ TABLE: Mapping[str, Entry] = {
     "unsupported_encoding": Entry(415),
     # The wrong moment.
     "unavailable": Entry(503, code_in_body=True),
+    # The operator's fault: key material that cannot be used.
+    "key_material": Entry(500),
     # The world broke.
     "pool": Entry(500, text="pool"),
     "statement_cancelled": Entry(500),
@@ -80,6 +82,12 @@ TABLE: Mapping[str, Entry] = {
     "kv_unavailable": coded(503, "kv_unavailable"),
     "payload_too_large": coded(413, "payload_too_large"),
     "rate_limited": coded(429, "rate_limited"),
+    # Quotas.
+    "feature_gated": coded(403, "feature_gated"),
+    "kv_quota_exceeded": coded(403, "kv_quota_exceeded"),
+    "timers_quota_exceeded": coded(403, "timers_quota_exceeded"),
+    "quota_exceeded": coded(403, "quota_exceeded"),
+    "storage_quota_exceeded": coded(403, "storage_quota_exceeded"),
 }
 INTERNAL = Entry(500)
 
@@ -168,11 +176,20 @@ class StoreError(BrokerError):
         self.sqlstate = sqlstate
 
 
+# What the procedures raise when a tenant would have more than it may.
+QUOTA_CODES: Mapping[str, str] = {
+    "QN031": "kv_quota_exceeded",
+    "QN032": "timers_quota_exceeded",
+    "QN033": "quota_exceeded",
+    "QN034": "quota_exceeded",
+}
+
+
 class Permanent(StoreError):
     """The database refused: the same call would fail every time. Nothing happened."""
 
     def __init__(self, text: str, *, sqlstate: str, detail: str = "") -> None:
-        super().__init__(text, sqlstate=sqlstate)
+        super().__init__(text, code=QUOTA_CODES.get(sqlstate), sqlstate=sqlstate)
         self.detail = detail
 
 

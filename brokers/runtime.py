@@ -27,6 +27,7 @@ from brokers.config import Config
 from brokers.domain import Spooling
 from brokers.encryption import KeyRing
 from brokers.errors import StoreError
+from brokers.flow.access import Access
 from brokers.flow.acks import Acks
 from brokers.flow.admission import Admission
 from brokers.flow.announce import Announcer
@@ -36,6 +37,7 @@ from brokers.flow.floor import Floor
 from brokers.flow.gates import Gates
 from brokers.flow.history import History
 from brokers.flow.kv import Kv
+from brokers.flow.quotas import Quotas
 from brokers.flow.registry import Registry
 from brokers.flow.siblings import Siblings
 from brokers.flow.sleep import Alarm
@@ -159,6 +161,8 @@ class Broker:
             statement_ms=config.postgres.read_timeout_ms,
         )
         self.reads = Store(self._read_pool)
+        self.access = Access(config, self.store.fetch)
+        self.quotas = Quotas(config, self.reads.fetch)
         self.switches = Switches(self.store.fetch)
         self.switches.listeners.append(self._switched)
         # None in a process that has none.
@@ -222,7 +226,7 @@ class Broker:
 
     def tenant_filter(self, tenant: UUID) -> UUID | None:
         """The tenant that ids must belong to; None while tenancy is off."""
-        return tenant if self.config.tenancy.header else None
+        return tenant if self.config.tenants else None
 
     def run_also(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Something above us that runs from our start to our stop; said before the start."""
@@ -245,6 +249,8 @@ class Broker:
             ("floor", self.floor.run()),
             ("switches", self.switches.run()),
             ("loop lag", self._measure_lag()),
+            ("quotas", self.quotas.run()),
+            *self.access.background(),
         ):
             self._keep_running(name, work)
         for name, begin in self._background:
@@ -346,6 +352,7 @@ class Broker:
                 self._now_ready(False)
             else:
                 self._now_ready(True)
+                await self.access.look(self._watch_lane.fetch)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(WATCH_EVERY_S if self.ready else WATCH_EVERY_S / 4):
                     await self._look.wait()
@@ -371,6 +378,7 @@ class Broker:
             return
         log.info("the database was restarted, or is another one: what was known of it is forgotten")
         self.directory.forget_everything()
+        self.access.doubt()
         self.announce.rings.drop_all()
         self.gates.ring_everyone()
 

@@ -175,6 +175,24 @@ class Switched(Hint, omit_defaults=True):
         self.on = later.on
 
 
+class KeysChanged(Hint, omit_defaults=True):
+    """An API key was made, changed or revoked: whoever has copies compares them now."""
+
+    kind: ClassVar[str] = "keys changed"
+
+    key_id: str
+
+    @property
+    def key(self) -> Hashable:
+        return self.key_id
+
+    def copy(self) -> "KeysChanged":
+        return self
+
+    def merge(self, later: "KeysChanged") -> None:
+        pass
+
+
 class Look(Hint, omit_defaults=True):
     """Somebody outside knows that a queue has news (POST /internal/api/notify)."""
 
@@ -241,11 +259,12 @@ TYPES: dict[int, type[Hint]] = {
     19: QueueChanged,
     20: Switched,
     21: Look,
+    22: KeysChanged,
     32: Told,
     33: Passed,
 }
 # Those that are old news a few seconds later, when the floor has read the database.
-SHORT_LIVED = (Pushed, Ready, Look)
+SHORT_LIVED = (Pushed, Ready, Look, KeysChanged)
 
 _numbers = {kind: number for number, kind in TYPES.items()}
 _decoders = {number: msgspec.msgpack.Decoder(kind) for number, kind in TYPES.items()}

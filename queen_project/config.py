@@ -3,7 +3,8 @@
 The only module that looks at os.environ. Every unusable value is collected, so that the
 start names all of them at once. An empty value counts as not set.
 
-Imports brokers.config and embedded_paths. Used by settings.py, manage.py and the commands.
+Imports brokers.config, config_checks and embedded_paths. Used by settings.py, manage.py and
+the commands.
 """
 
 import ipaddress
@@ -26,11 +27,13 @@ from brokers.config import (
     MeshConfig,
     PathsConfig,
     PostgresConfig,
+    QuotaConfig,
     ServerConfig,
     worker_id,
 )
 from brokers.config_client import ClientConfig
-from queen_project import embedded_paths
+from queen_project import config_checks, embedded_paths
+from queen_project.config_checks import is_loopback, warnings
 
 __all__ = [
     "PROJECT_DIR",
@@ -50,7 +53,6 @@ FALSE = ("false", "0", "no", "off")
 INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 FLOAT = re.compile(r"[+-]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
 SERVER_ID_BYTES_MAX = 255
-SECRET_CHARS_MIN = 16
 
 T = TypeVar("T")
 
@@ -84,8 +86,9 @@ def load(env: Mapping[str, str]) -> Config:
         postgres=_resolve_postgres(config.postgres, paths, problems),
         admission=_resolve_admission(config.admission, config.postgres.pool_size, problems),
         kv=_resolve_kv(config.kv, config.postgres.pool_size),
+        quota=_resolve_quota(config),
     )
-    _check_tenancy_and_auth(config, problems)
+    config_checks.check(config, problems)
     if problems:
         raise ConfigError(problems)
     return config
@@ -112,7 +115,10 @@ def _read_part(part: type[T], env: Mapping[str, str], problems: list[str]) -> T:
     values: dict[str, Any] = {}
     for one in fields(part):  # type: ignore[arg-type]
         names = one.metadata.get("env", ())
-        name = next((name for name in names if env.get(name, "").strip()), None)
+        empty_counts = one.metadata.get("empty_counts", False)
+        name = next(
+            (n for n in names if env.get(n, "").strip() or (empty_counts and n in env)), None
+        )
         if name is None:
             continue
         try:
@@ -126,7 +132,7 @@ def _read_part(part: type[T], env: Mapping[str, str], problems: list[str]) -> T:
 def _parse(text: str, default: Any, metadata: Mapping[str, Any]) -> Any:
     if metadata["parse"]:
         return metadata["parse"](text)
-    if isinstance(default, bool):
+    if isinstance(default, bool) or metadata["boolean"]:
         return _parse_boolean(text)
     if isinstance(default, int | float):
         return _parse_number(text, default, metadata)
@@ -199,7 +205,7 @@ def _resolve_server(server: ServerConfig, problems: list[str]) -> ServerConfig:
 def _resolve_mesh(mesh: MeshConfig, server: ServerConfig, problems: list[str]) -> MeshConfig:
     """A peer is not dead before it has missed a second heartbeat."""
     bind_addr = mesh.bind_addr.strip("[]") or server.bind_addr
-    open_to_all = not (mesh.secret or mesh.insecure or _is_loopback(bind_addr))
+    open_to_all = not (mesh.secret or mesh.insecure or is_loopback(bind_addr))
     if mesh.enabled and mesh.peers and open_to_all:
         problems.append(
             "QUEEN_MESH_PEERS is set without QUEEN_SYNC_SECRET, and the mesh would listen on"
@@ -293,51 +299,6 @@ def _resolve_kv(kv: KvConfig, pool_size: int) -> KvConfig:
     return replace(kv, pool_size=kv.pool_size or min(max(pool_size // 10, 4), 32))
 
 
-def _check_tenancy_and_auth(config: Config, problems: list[str]) -> None:
-    if config.tenancy.header and not config.tenancy.trusted_proxy:
-        problems.append(
-            "QUEEN_TENANCY_HEADER is on without QUEEN_KV_TRUSTED_PROXY: anyone who reaches the"
-            " port could name any tenant; set both, behind a proxy that sets the header"
-        )
-    if config.auth.jwt_enabled:
-        problems.append(
-            "JWT_ENABLED is on but this release cannot check tokens yet; it refuses to start"
-            " open to everybody under a setting that says otherwise"
-        )
-
-
-def warnings(config: Config) -> list[str]:
-    """What is allowed but should not go unsaid."""
-    said: list[str] = []
-    server, postgres = config.server, config.postgres
-    if not config.auth.jwt_enabled and not _is_loopback(server.bind_addr):
-        said.append(
-            f"bound to {server.bind_addr} without authentication: whoever reaches port"
-            f" {server.port} can read, write and delete; bind 127.0.0.1 or firewall it"
-        )
-    if postgres.ssl_trust == "accept-any":
-        said.append("PG_SSL_REJECT_UNAUTHORIZED is off: encrypted, but to whom is not verified")
-    if postgres.ssl_trust == "supplied-ca" and not postgres.ssl_reject_unauthorized:
-        said.append("PG_SSL_ROOT_CERT is set, so PG_SSL_REJECT_UNAUTHORIZED=false has no effect")
-    mesh = config.mesh
-    if mesh.enabled and mesh.peers and not (mesh.secret or _is_loopback(mesh.bind_addr)):
-        said.append(
-            f"QUEEN_SYNC_INSECURE: whoever reaches port {mesh.port} can send this broker hints"
-        )
-    if 0 < len(mesh.secret) < SECRET_CHARS_MIN:
-        said.append("QUEEN_SYNC_SECRET is short enough to be guessed: take 32 random characters")
-    if config.encryption.keys_old and not config.encryption.key:
-        said.append(
-            "QUEEN_ENCRYPTION_KEYS_OLD without QUEEN_ENCRYPTION_KEY: old messages can be read,"
-            " and queues with encryptionEnabled refuse pushes"
-        )
-    if config.tenancy.header:
-        said.append("QUEEN_TENANCY_HEADER on, native tenant scoping ENABLED")
-    return said
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
+def _resolve_quota(config: Config) -> QuotaConfig:
+    grants = config.quota.require_grant
+    return replace(config.quota, require_grant=config.tenancy.header if grants is None else grants)

@@ -214,7 +214,7 @@ def _front(server: str, application: Any, listener: socket.socket | None, config
     if server == "daphne":
         from queen_project.serving_daphne import DaphneFront
 
-        return DaphneFront(application, listener, config.server)
+        return DaphneFront(application, listener, config)
     from queen_project.serving_uvicorn import UvicornFront
 
-    return UvicornFront(application, listener, config.server)
+    return UvicornFront(application, listener, config)

@@ -2,9 +2,10 @@
 
 Importing daphne.server installs the reactor on a loop that it makes; the broker then runs
 on that loop. daphne buffers a whole body before the application sees any of it, so limits
-on bodies are weaker here than under uvicorn.
+on bodies are weaker here than under uvicorn, and so is the one on slow requests: a byte now and
+then keeps a connection. A head has at most 16 KiB and 500 headers, which is Twisted's own limit.
 
-Imports brokers.config. Used by serving.py.
+Imports brokers.config, tls. Used by serving.py.
 """
 
 import asyncio
@@ -16,11 +17,15 @@ from typing import Any
 from daphne import server as daphne_server
 from daphne.http_protocol import HTTPFactory
 from daphne.ws_protocol import WebSocketFactory
+from OpenSSL import SSL
 from twisted.internet import reactor as twisted_reactor
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.logger import ILogObserver, globalLogBeginner
+from twisted.protocols.tls import TLSMemoryBIOFactory
 from zope.interface import implementer
 
-from brokers.config import ServerConfig
+from brokers.config import Config
+from queen_project.tls import Certificate
 
 reactor: Any = twisted_reactor  # which kind it is was decided when daphne was imported
 
@@ -33,17 +38,68 @@ def reactor_loop() -> asyncio.AbstractEventLoop:
     return daphne_server.twisted_loop
 
 
+class LimitedFactory(HTTPFactory):
+    """Of more connections than there may be, the newest is closed at once."""
+
+    def __init__(self, server: Any, connections_max: int) -> None:
+        super().__init__(server)
+        self._connections_max = connections_max
+        self._connections = 0
+
+    def buildProtocol(self, addr: Any) -> Any:
+        if self._connections_max and self._connections >= self._connections_max:
+            return None
+        protocol = super().buildProtocol(addr)
+        lost = protocol.connectionLost
+
+        def count_and_lose(*args: Any) -> Any:
+            self._connections -= 1
+            return lost(*args)
+
+        protocol.connectionLost = count_and_lose
+        self._connections += 1
+        return protocol
+
+
+@implementer(IOpenSSLServerConnectionCreator)
+class TlsContexts:
+    """What Twisted asks for each new connection; a changed certificate is read again."""
+
+    def __init__(self, certificate: Certificate) -> None:
+        self._certificate = certificate
+        self._context = self._make()
+
+    def serverConnectionForTLS(self, tlsProtocol: Any) -> Any:
+        return SSL.Connection(self._current(), None)
+
+    def _current(self) -> Any:
+        if self._certificate.changed():
+            try:
+                self._context = self._make()
+            except SSL.Error as error:
+                logger.error("the new TLS certificate cannot be used, the old one stays: %s", error)
+        return self._context
+
+    def _make(self) -> Any:
+        context = SSL.Context(SSL.TLS_SERVER_METHOD)
+        context.set_min_proto_version(SSL.TLS1_2_VERSION)
+        context.use_certificate_chain_file(self._certificate.cert)
+        context.use_privatekey_file(self._certificate.key)
+        context.check_privatekey()
+        return context
+
+
 class DaphneFront:
     """What daphne's Server.run() does, without handing the process to the reactor.
 
     Without a listener it serves the connections that it is given.
     """
 
-    def __init__(
-        self, application: Any, listener: socket.socket | None, config: ServerConfig
-    ) -> None:
+    def __init__(self, application: Any, listener: socket.socket | None, config: Config) -> None:
         self._listener = listener
-        self._config = config
+        self._config = config.server
+        self._limits = config.listener
+        self._factory: Any = None
         self._server = daphne_server.Server(
             application,
             endpoints=["adopted"],
@@ -58,14 +114,18 @@ class DaphneFront:
     async def open(self) -> None:
         server = self._server
         server.connections = {}
-        server.http_factory = HTTPFactory(server)
+        server.http_factory = LimitedFactory(server, self._limits.connections_max)
         server.http_factory.timeOut = self._config.keep_alive_s
+        self._factory = server.http_factory
+        if self._limits.tls:
+            contexts: Any = TlsContexts(Certificate(self._limits))
+            self._factory = TLSMemoryBIOFactory(contexts, False, server.http_factory)
         server.ws_factory = WebSocketFactory(server, server="")
         globalLogBeginner.beginLoggingTo([_discard], redirectStandardIO=False, discardBuffer=True)
         reactor.callLater(1, server.application_checker)
         if self._listener is not None:
             self._port = reactor.adoptStreamPort(
-                self._listener.fileno(), self._listener.family, server.http_factory
+                self._listener.fileno(), self._listener.family, self._factory
             )
             self._listener.close()  # the reactor has its own duplicate
 
@@ -74,9 +134,7 @@ class DaphneFront:
 
     async def take(self, connection: socket.socket) -> None:
         with connection:  # here too
-            reactor.adoptStreamConnection(
-                connection.fileno(), connection.family, self._server.http_factory
-            )
+            reactor.adoptStreamConnection(connection.fileno(), connection.family, self._factory)
 
     async def wait_closed(self) -> None:
         await self._closed.wait()

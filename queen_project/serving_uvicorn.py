@@ -1,9 +1,10 @@
 """uvicorn inside our loop: httptools, our socket, our signals.
 
 uvicorn would replace the SIGTERM handler, close idle connections after 5 s and answer a
-broken request line with plain text; here it does none of that.
+broken request line with plain text; here it does none of that. Nor does it bound the size of a
+head, the time that a request takes to come, or the number of connections: here all three are.
 
-Imports brokers.config. Used by serving.py.
+Imports brokers.config, tls. Used by serving.py.
 """
 
 import asyncio
@@ -15,9 +16,15 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from brokers.config import ServerConfig
+from brokers.config import Config, ListenerConfig
+from queen_project.tls import Certificate
 
 BROKEN_REQUEST = b'{"error":"invalid HTTP request"}'
+HEAD_TOO_LARGE = b'{"error":"the head of the request is too large"}'
+TOO_SLOW = b'{"error":"the request took too long to come"}'
+LOOK_EVERY_S = 1.0
+# A TLS peer that does not answer our goodbye must not keep the connection, or a stop, waiting.
+GOODBYE_S = 1.0
 
 
 class Corked:
@@ -27,11 +34,12 @@ class Corked:
     packets, and a client that is woken twice.
     """
 
-    __slots__ = ("_loop", "_transport", "_written")
+    __slots__ = ("_loop", "_tls", "_transport", "_written")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
+        self._tls = transport.get_extra_info("ssl_object") is not None
         self._written: list[bytes] = []
 
     def write(self, data: bytes) -> None:
@@ -47,23 +55,87 @@ class Corked:
     def close(self) -> None:
         self._send()
         self._transport.close()
+        if self._tls:
+            self._loop.call_later(GOODBYE_S, self._transport.abort)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
 
 class JsonProtocol(HttpToolsProtocol):
-    """Every body that we send is JSON, the one for what is not even HTTP too."""
+    """Every body that we send is JSON, the one for what is not even HTTP too.
+
+    `begun_at` is when the request that is still coming began: of a new connection its own
+    beginning, None between two requests and once all of one is here.
+    """
+
+    limits = ListenerConfig()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.begun_at: float | None = self.loop.time()
+        self._head_open = True
+        self._head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
+        most = self.limits.connections_max
+        if most and len(self.connections) > most:
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._head_open:
+            self._head_bytes += len(data)
+        if self.begun_at is None:
+            self.begun_at = self.loop.time()
+        super().data_received(data)
+        # The parser keeps a header that does not end, whatever its size.
+        if self._head_open and self._head_bytes > self.limits.header_bytes_max:
+            self._refuse(431, HEAD_TOO_LARGE)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_open = True
+        if self.begun_at is None:
+            self.begun_at = self.loop.time()
+
+    def on_headers_complete(self) -> None:
+        most = self.limits.header_bytes_max
+        if self._head_bytes > most and self._size_of_head() > most:
+            self._refuse(431, HEAD_TOO_LARGE)
+            raise ValueError("head too large")  # which ends the parser's work
+        self._head_open, self._head_bytes = False, 0
+        super().on_headers_complete()
+
+    def _size_of_head(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._head_open, self.begun_at = True, None
+
+    def end_if_slow(self, begun_before: float) -> None:
+        """Whoever sends a byte now and then must not hold a connection for ever."""
+        if self.begun_at is None or self.begun_at > begun_before or self.transport is None:
+            return
+        cycle = self.cycle
+        if cycle is not None and cycle.response_started and not cycle.response_complete:
+            self.transport.close()
+        else:
+            self._refuse(408, TOO_SLOW)
 
     def send_400_response(self, msg: str) -> None:
+        self._refuse(400, BROKEN_REQUEST)
+
+    def _refuse(self, status: int, body: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self._head_open, self.begun_at = False, None
         self.transport.write(
-            STATUS_LINE[400]
-            + b"content-type: application/json\r\ncontent-length: %d\r\n" % len(BROKEN_REQUEST)
+            STATUS_LINE[status]
+            + b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
             + b"connection: close\r\n\r\n"
-            + BROKEN_REQUEST
+            + body
         )
         self.transport.close()
 
@@ -85,14 +157,16 @@ class _Server(uvicorn.Server):
 class UvicornFront:
     """Without a listener it serves the connections that it is given."""
 
-    def __init__(
-        self, application: Any, listener: socket.socket | None, config: ServerConfig
-    ) -> None:
+    def __init__(self, application: Any, listener: socket.socket | None, config: Config) -> None:
         self._listeners = [] if listener is None else [listener]
+        self._limits = config.listener
+        self._certificate = Certificate(config.listener) if config.listener.tls else None
+        self._tls = self._certificate.context() if self._certificate is not None else None
+        protocol = type("LimitedProtocol", (JsonProtocol,), {"limits": config.listener})
         self._server = _Server(
             uvicorn.Config(
                 application,
-                http=JsonProtocol,
+                http=protocol,
                 ws="none",
                 loop="none",
                 lifespan="off",
@@ -101,17 +175,21 @@ class UvicornFront:
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                timeout_keep_alive=config.keep_alive_s,
-                timeout_graceful_shutdown=max(1, round(config.drain_s)),
+                timeout_keep_alive=config.server.keep_alive_s,
+                timeout_graceful_shutdown=max(1, round(config.server.drain_s)),
             )
         )
+        self._server.config.load()
+        self._server.config.ssl = self._tls
         self._serving: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         self._serving = asyncio.create_task(self._server.serve(sockets=self._listeners))
         opened = asyncio.create_task(self._server.opened.wait())
         await asyncio.wait([self._serving, opened], return_when=asyncio.FIRST_COMPLETED)
         opened.cancel()
+        self._looking = asyncio.create_task(self._look_at_connections(), name="slow requests")
         if self._serving.done():
             self._serving.result()
 
@@ -123,11 +201,28 @@ class UvicornFront:
         return len(self._server.server_state.connections)
 
     async def take(self, connection: socket.socket) -> None:
-        await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+        await asyncio.get_running_loop().connect_accepted_socket(
+            self._protocol, connection, ssl=self._tls
+        )
 
-    def _protocol(self) -> JsonProtocol:
+    def _protocol(self) -> Any:
         server = self._server
-        return JsonProtocol(server.config, server.server_state, server.lifespan.state)
+        make: Any = server.config.http_protocol_class
+        return make(server.config, server.server_state, server.lifespan.state)
+
+    async def _look_at_connections(self) -> None:
+        """One look a second over all of them: a timer for each request would cost each one."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if self._certificate is not None and self._tls is not None:
+                self._certificate.renew(self._tls)
+            if not self._limits.request_s:
+                continue
+            begun_before = loop.time() - self._limits.request_s
+            for connection in list(self._server.server_state.connections):
+                if isinstance(connection, JsonProtocol):
+                    connection.end_if_slow(begun_before)
 
     def stop_accepting(self) -> None:
         self._server.should_exit = True
@@ -137,3 +232,5 @@ class UvicornFront:
     async def finish(self) -> None:
         assert self._serving is not None
         await self._serving
+        if self._looking is not None:
+            self._looking.cancel()

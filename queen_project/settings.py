@@ -17,7 +17,13 @@ _parameters = _postgres.parameters(application_name="queen-django")
 BASE_DIR = environment.PROJECT_DIR
 SECRET_KEY = QUEEN_CONFIG.auth.secret_key or secret.kept_secret_key(QUEEN_CONFIG.paths.data_dir)
 DEBUG = False
-ALLOWED_HOSTS = ["*"]
+# Of the console. The API does not ask for whom it was meant.
+ALLOWED_HOSTS = list(QUEEN_CONFIG.listener.allowed_hosts)
+CSRF_TRUSTED_ORIGINS = list(QUEEN_CONFIG.listener.trusted_origins)
+# Cookies are the console's alone: no script reads them, no other site sends them.
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = QUEEN_CONFIG.listener.tls
 ROOT_URLCONF = "queen_project.urls"
 ASGI_APPLICATION = "queen_project.asgi.application"
 
@@ -36,6 +42,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "queen_project.console.console_headers",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",

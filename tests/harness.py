@@ -42,7 +42,7 @@ STOP_TIMEOUT_S = 60.0
 FAST = {"fsync": "off", "shared_buffers": "128MB", "max_connections": "300"}
 # Where brokers find PostgreSQL when it is not where tests find it: `--pgbouncer`.
 POOLER_PORT: int | None = None
-LISTENING = re.compile(r"listening on http://\S+:(\d+)")
+LISTENING = re.compile(r"listening on https?://\S+:(\d+)")
 
 APPLY_SCHEMA = """
 import django; django.setup()

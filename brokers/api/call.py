@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from brokers.api.auth import Principal
 from brokers.api.route import Route
 from brokers.api.wire import Receive, Reply
+from brokers.principal import Principal
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker

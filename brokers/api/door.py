@@ -1,6 +1,6 @@
 """The door: one raw ASGI application that every HTTP request comes in by.
 
-Route, role, tenant and body are settled here, alike for both sides of the door. A hot
+Route, role, tenant, body and reach are settled here, alike for both sides of the door. A hot
 route is answered by its handler at once. A DRF route is handed to Django under an internal
 path, `/_queen/<handler>`, with its parameters beside it in `scope["queen"]`: a path that
 Django would decode again never carries a name, so no name can reach another's route.
@@ -8,22 +8,23 @@ Django would decode again never carries a name, so no name can reach another's r
 Nothing else reaches `/_queen`: whoever asks for it from outside is told there is no such
 route. What is left over (admin pages, assets) goes to Django as it came.
 
-Imports auth, errors, hot, routes, wire. Used by queen_project/asgi.py.
+Imports auth, confine, errors, hot, routes, wire. Used by queen_project/asgi.py.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from brokers.api import auth, hot, wire
+from brokers.api import auth, confine, hot, wire
 from brokers.api.call import Call, Handler
-from brokers.api.route import Kind, Route
+from brokers.api.route import Kind
 from brokers.api.routes import Match, Router
 from brokers.api.wire import Message, Receive, Scope, Send
 from brokers.domain import DEFAULT_TENANT
-from brokers.errors import BrokerError, NoSuchRoute, StoreError
+from brokers.errors import BrokerError, MethodNotAllowed, NoSuchRoute, StoreError
+from brokers.principal import Principal
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -38,6 +39,15 @@ FORM_PREFIXES = ("/admin/",)
 BODILESS = frozenset({"GET", "HEAD"})
 
 logger = logging.getLogger(__name__)
+
+
+class Admitted(NamedTuple):
+    """A request that may be carried out."""
+
+    broker: "Broker"
+    principal: Principal
+    tenant: UUID
+    body: bytes
 
 
 class Door:
@@ -61,15 +71,16 @@ class Door:
         sending = _Sending(send)
         station = f"{scope['method']} (unrouted)"
         try:
-            match = self._match(scope)
+            raw_path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
+            match = await self._match(scope, raw_path)
             if match is None:
                 await self._django(scope, receive, sending)
                 return
             station = match.route.name
             if match.route.kind is Kind.HOT:
-                await self._hot(match, scope, receive, sending)
+                await self._hot(match, raw_path, scope, receive, sending)
             else:
-                await self._drf(match, scope, receive, sending)
+                await self._drf(match, raw_path, scope, receive, sending)
         except wire.ClientGone:
             return
         except asyncio.CancelledError:
@@ -77,24 +88,49 @@ class Door:
         except Exception as error:
             await self._failed(station, error, scope, sending)
 
-    def _match(self, scope: Scope) -> Match | None:
+    async def _match(self, scope: Scope, raw_path: bytes) -> Match | None:
         """The route of the table; None for what Django may answer by itself."""
-        raw_path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
         try:
             return self._router.find(scope["method"], raw_path)
-        except NoSuchRoute:
-            if _is_page(scope["method"], scope["path"]):
+        except (NoSuchRoute, MethodNotAllowed) as error:
+            await auth.authorize_page(self._broker(), scope, raw_path)
+            page = isinstance(error, NoSuchRoute) and _is_page(scope["method"], scope["path"])
+            if page:
                 return None
             raise
 
-    async def _hot(self, match: Match, scope: Scope, receive: Receive, send: "_Sending") -> None:
-        route = match.route
-        principal = auth.authorize(route, scope)
-        broker = self._broker()
-        tenant = self._tenant(broker, route, scope)
+    async def _admit(
+        self, match: Match, raw_path: bytes, scope: Scope, receive: Receive
+    ) -> Admitted:
+        """Role, tenant, body and reach, in that order. Nobody's body is read who may not ask."""
+        route, broker = match.route, self._broker()
+        principal = await auth.authorize(broker, route, scope, raw_path)
+        tenant = DEFAULT_TENANT
+        if route.tenant:
+            if broker.config.tenants:
+                tenant = auth.tenant_of(broker, principal, scope)
+        elif principal.tenant is not None:
+            raise auth.forbidden()  # what is the cell's is no tenant's
         body = b""
-        if scope["method"] not in BODILESS:
+        if scope["method"] not in BODILESS or route.kind is Kind.DRF:
             body = await wire.read_body(scope, receive, broker.config.server.body_bytes_max)
+        if principal.queue_prefix:
+            await confine.check(
+                broker,
+                route,
+                principal.queue_prefix,
+                tenant,
+                params=match.params,
+                query_string=scope["query_string"],
+                body=body,
+            )
+        return Admitted(broker, principal, tenant, body)
+
+    async def _hot(
+        self, match: Match, raw_path: bytes, scope: Scope, receive: Receive, send: "_Sending"
+    ) -> None:
+        route = match.route
+        broker, principal, tenant, body = await self._admit(match, raw_path, scope, receive)
         call = Call(
             broker=broker,
             route=route,
@@ -108,12 +144,11 @@ class Door:
         reply = await self._handlers[route.handler](call)
         await wire.send_reply(send, reply, head=scope["method"] == "HEAD")
 
-    async def _drf(self, match: Match, scope: Scope, receive: Receive, send: "_Sending") -> None:
+    async def _drf(
+        self, match: Match, raw_path: bytes, scope: Scope, receive: Receive, send: "_Sending"
+    ) -> None:
         route = match.route
-        principal = auth.authorize(route, scope)
-        broker = self._broker()
-        tenant = self._tenant(broker, route, scope)
-        body = await wire.read_body(scope, receive, broker.config.server.body_bytes_max)
+        broker, principal, tenant, body = await self._admit(match, raw_path, scope, receive)
         path = f"{INTERNAL_PREFIX}/{route.handler}"
         inner = dict(
             scope,
@@ -132,17 +167,12 @@ class Door:
         )
         await self._django(inner, _replay(body, receive), send)
 
-    def _tenant(self, broker: "Broker", route: Route, scope: Scope) -> UUID:
-        if not (route.tenant and broker.config.tenancy.header):
-            return DEFAULT_TENANT
-        return auth.tenant_of(scope)
-
     async def _failed(
         self, station: str, error: Exception, scope: Scope, sending: "_Sending"
     ) -> None:
         if not isinstance(error, BrokerError):
             logger.exception("%s failed", station, exc_info=error)
-        elif isinstance(error, StoreError):
+        elif isinstance(error, StoreError) and error.status >= 500:
             logger.warning("%s: %s", station, error.__cause__ or error)
         if sending.begun:
             return  # half an answer is out: all we can do is to end it

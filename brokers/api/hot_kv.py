@@ -123,15 +123,15 @@ async def switches_set(call: "Call") -> Reply:
 
 
 def _switch_state(call: "Call") -> dict[str, bool | int]:
-    """No quotas are kept yet, so their figures are those of none."""
     state = switch_service.state(call.broker)
+    tenants, age_ms, blocked = call.broker.quotas.figures()
     return {
         "kvEnabled": state.kv_enabled,
         "timersScheduleEnabled": state.timers_schedule_enabled,
         "timersFireEnabled": state.timers_fire_enabled,
-        "quotaTenants": 0,
-        "quotaAgeMs": 0,
-        "quotaHot": 0,
+        "quotaTenants": tenants,
+        "quotaAgeMs": age_ms,
+        "quotaHot": blocked + call.broker.kv.full,
     }
 
 

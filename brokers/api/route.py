@@ -1,7 +1,9 @@
 """What a route is: its address, who may call it, and which side of the door answers.
 
 A route states its access level and whether it belongs to a tenant; one without them
-cannot be written down.
+cannot be written down. `confined` says that the queues it reaches are named in its query or its
+body, and no others are reached: only then, or with a `:queue` in its address, is it open to
+callers who are confined to some queues (confine.py).
 
 Imports nothing of ours. Used by routes.py and by whoever reads the table.
 """
@@ -38,6 +40,11 @@ class Route:
     handler: str
     tenant: bool = True
     head: bool = field(default=False, kw_only=True)
+    confined: bool = field(default=False, kw_only=True)
+
+    @property
+    def names_queues(self) -> bool:
+        return self.tenant and (self.confined or ":queue" in self.template.split("/"))
 
     @property
     def name(self) -> str:

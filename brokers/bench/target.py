@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from brokers.bench.crew import PROJECT_DIR, BenchError
 
-LISTENING = re.compile(r"listening on http://\S+:(\d+)")
+LISTENING = re.compile(r"listening on https?://\S+:(\d+)")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 40.0

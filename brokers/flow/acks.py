@@ -97,7 +97,7 @@ class Acks:
             if (
                 batch is not None
                 and lease_id is not None
-                and sheet.tenant is None
+                and sheet.tenant in (None, batch.tenant)
                 and batch.group == group
                 and all(sheet.items[no].action == COMPLETED for no in nos)
                 and batch.is_all([sheet.items[no].transaction.encode() for no in nos])

@@ -39,9 +39,9 @@ class Announcer:
 
     def pushed(self, news: Sequence[Pushed]) -> None:
         """Messages were committed: by a push, a transaction, a timer, a replay, a sink."""
-        for _, _, name, queue_id, partition_id, written in news:
+        for tenant, _, name, queue_id, partition_id, written in news:
             if queue_id not in self._seen:
-                self._first_seen(queue_id)
+                self._first_seen(tenant, queue_id)
             counts = self._tally.of(queue_id)
             counts.push_requests += 1
             counts.push_messages += written
@@ -60,10 +60,10 @@ class Announcer:
         for hint in hints.values():
             self.tell(hint)
 
-    def heard_pushed(self, queue_id: int, partitions: Mapping[int, str]) -> None:
+    def heard_pushed(self, tenant: UUID, queue_id: int, partitions: Mapping[int, str]) -> None:
         """Messages were committed by another broker. What nobody here waits for leaves no trace."""
         if queue_id not in self._seen:
-            self._first_seen(queue_id)
+            self._first_seen(tenant, queue_id)
         for partition_id, name in partitions.items():
             self.rings.mark(queue_id, partition_id)
             self._gates.ring_unborn(queue_id, name)
@@ -77,12 +77,12 @@ class Announcer:
         except Exception:
             log.exception("a hint was not offered")
 
-    def _first_seen(self, queue_id: int) -> None:
+    def _first_seen(self, tenant: UUID, queue_id: int) -> None:
         if len(self._seen) >= QUEUES_SEEN_MAX:
             self._seen.clear()
         self._seen.add(queue_id)
         self._directory.discoveries.clear()
-        self._gates.ring_discovery()
+        self._gates.ring_discovery(tenant)
 
     def completed(self, queue_id: int, group: str, partition_id: int, lease_id: str) -> None:
         """A batch that this broker handed out was completed."""

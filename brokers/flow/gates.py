@@ -8,13 +8,16 @@ bell on; one that looked lets it die, so that a false bell ends.
 
 A bell says "look", never "here is a message": a lost one costs one interval of the floor.
 
-Imports nothing of ours. Used by services/pop.py and flow/announce.py.
+Imports domain. Used by services/pop.py and flow/announce.py.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from uuid import UUID
+
+from brokers.domain import DEFAULT_TENANT
 
 Key = tuple[int, str]
 
@@ -22,11 +25,12 @@ Key = tuple[int, str]
 class Seat:
     """One waiting pop. Rearm, look, then wait: in that order no bell is missed."""
 
-    __slots__ = ("_waiter", "keys", "looking", "partition_id", "queue", "rung", "unborn")
+    __slots__ = ("_waiter", "keys", "looking", "partition_id", "queue", "rung", "tenant", "unborn")
 
-    def __init__(self, queue: str | None) -> None:
+    def __init__(self, queue: str | None, tenant: UUID) -> None:
         # The queue's name; None for discovery.
         self.queue = queue
+        self.tenant = tenant
         # None: any partition will do.
         self.partition_id: int | None = None
         self.keys: list[Key] = []
@@ -80,9 +84,9 @@ class Gates:
         self.closed = False
 
     @contextmanager
-    def seat(self, queue: str | None = None) -> Iterator[Seat]:
+    def seat(self, queue: str | None = None, tenant: UUID = DEFAULT_TENANT) -> Iterator[Seat]:
         """A seat that hears nothing until it is placed."""
-        seat = Seat(queue)
+        seat = Seat(queue, tenant)
         self._all[seat] = None
         bells: list[tuple[Key, int]] = []
         try:
@@ -152,10 +156,10 @@ class Gates:
                 if seat.rung is None:
                     seat.ring(key, wanted)
 
-    def ring_discovery(self) -> None:
+    def ring_discovery(self, tenant: UUID) -> None:
         """A queue was pushed to that this broker had not seen: it may match a discovery."""
         for seat in self._all:
-            if seat.queue is None:
+            if seat.queue is None and seat.tenant == tenant:
                 seat.ring((0, ""), 0)
 
     def unborn(self) -> list[tuple[int, str]]:
@@ -196,15 +200,21 @@ class Gates:
         for seat in self._all:
             seat.ring((0, ""), 0)
 
-    def queues_waited_at(self, queue: str) -> set[int]:
-        """The queues of this name, of any tenant, that somebody waits at."""
-        waiting = [seat for seat in self._all if seat.queue == queue]
+    def queues_waited_at(self, tenant: UUID, queue: str) -> set[int]:
+        """The queues of this name that somebody waits at: one, or its successor too."""
+        waiting = [seat for seat in self._all if seat.queue == queue and seat.tenant == tenant]
         placed = {queue_id for seat in waiting for queue_id, _ in seat.keys}
         return placed | {seat.unborn[0] for seat in waiting if seat.unborn is not None}
 
     def parked(self) -> dict[str, int]:
-        """Parked pops by queue name, for the gauge."""
-        return dict(Counter(seat.queue or "" for seat in self._all if seat.parked))
+        """Parked pops by queue name, for the gauge; of other tenants as `<tenant>/<name>`."""
+        return dict(
+            Counter(
+                seat.queue or "" if seat.tenant == DEFAULT_TENANT else f"{seat.tenant}/{seat.queue}"
+                for seat in self._all
+                if seat.parked
+            )
+        )
 
     def parked_by_id(self) -> Counter[int]:
         """Parked pops of a queue by its id; who discovers waits at none in particular."""

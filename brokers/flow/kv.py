@@ -24,6 +24,7 @@ from brokers.errors import Permanent, Refusal, RequestError, StoreError
 from brokers.flow.coalesce import Coalescer
 from brokers.kv_metrics import KvCounters
 from brokers.store import kv_calls
+from brokers.store.directory import Bounded
 from brokers.store.kv_calls import Asked
 from brokers.store.pool import Pool
 
@@ -39,6 +40,13 @@ LOCK_NOT_HAD = "55P03"
 READS_TOO_MUCH = "QN012"
 # Several reads in one call would have to share its bytes, so only these go together.
 SHARED_READS = frozenset({"get"})
+# What may make a tenant have more than before; a delete never does.
+GROWING = kv_calls.WRITES - {"delete"}
+QUOTA = "kv_quota_exceeded"
+# After a quota was met: for how long nobody asks the database again, and for how long the
+# tenant's writes share no call with others', which one refusal would undo.
+FULL_S = 1.0
+ALONE_S = 60.0
 
 Answer = KvResult | None
 ALONE: Final = None  # the answer of a shared call to an operation that must go alone
@@ -56,6 +64,7 @@ class Kv:
         self.pool = Pool(
             config.postgres, size=config.kv.pool_size, name=name, wait_s=CONNECTION_WAIT_S
         )
+        self._full: Bounded[UUID, float] = Bounded(entries_max=config.kv.tenants_max, ttl_s=ALONE_S)
         self._alone = asyncio.Semaphore(max(config.kv.pool_size - SHARED_CONNECTIONS, 1))
         self.writes: Coalescer[Asked, Answer] = Coalescer(
             "kv writes", self._write_together, weight_max=SHARED_OPS_MAX
@@ -76,6 +85,7 @@ class Kv:
         """Carry out one call. Raises kv_unavailable where the database does not keep up."""
         started = time.monotonic()
         writes = any(one.op in kv_calls.WRITES for one in operations)
+        self._check_full(tenant, operations, started)
         if writes and self.shedding.refuses(started):
             raise self._unavailable("shed", operations)
         try:
@@ -83,6 +93,9 @@ class Kv:
                 answer = await self._run(tenant, operations)
         except (StoreError, TimeoutError) as error:
             if isinstance(error, Permanent):
+                if error.code == QUOTA:
+                    self._full.put(tenant, started)
+                    self.counters.reject("quota", operations)
                 raise
             if not _is_a_held_key(error):
                 self.shedding.failed(time.monotonic())
@@ -98,7 +111,8 @@ class Kv:
         if len(operations) == 1 and operations[0].op in SHARED_READS | kv_calls.WRITES:
             [one] = operations
             shared = self.writes if one.op in kv_calls.WRITES else self.reads
-            if shared.waiting < WAITING_MAX:
+            lonely = shared is self.writes and self._full.get(tenant) is not None
+            if shared.waiting < WAITING_MAX and not lonely:
                 answer = await shared.ask((tenant, one))
                 if answer is not ALONE:
                     lost = one.required and answer.reason is not None
@@ -119,6 +133,20 @@ class Kv:
         if isinstance(results, list) and any(map(_was_cut, results)):
             raise self._reads_too_much()
         return results
+
+    def _check_full(self, tenant: UUID, operations: Sequence[KvOperation], now: float) -> None:
+        """A tenant that has just met its quota is told so at once; deletes go on."""
+        met = self._full.get(tenant)
+        if met is None or now - met >= FULL_S:
+            return
+        if any(one.op in GROWING for one in operations):
+            self.counters.reject("quota", operations)
+            raise RequestError("the tenant's quota is used up", code=QUOTA)
+
+    @property
+    def full(self) -> int:
+        """Tenants that met their quota in the last minute."""
+        return len(self._full.items())
 
     def _reads_too_much(self) -> RequestError:
         return RequestError(reads_too_much(self.config), code="payload_too_large")

@@ -10,6 +10,7 @@ Imports nothing of ours. Used by services/pop.py, flow/acks.py and services/leas
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 BYTES_PER_LEASE = 600
 BYTES_PER_BATCH = 600
@@ -26,6 +27,7 @@ class HandedOut:
     group: str
     end: int
     ids: list[bytes]
+    tenant: UUID
 
     def size_bytes(self) -> int:
         return BYTES_PER_BATCH + sum(map(len, self.ids)) + BYTES_PER_ID * len(self.ids)

@@ -5,6 +5,7 @@ Hot paths never touch these classes: they call the procedures in `sql/procedures
 Imports nothing of ours.
 """
 
+from brokers.models.access import ApiKey, Quota, Usage, UsageDelta
 from brokers.models.consumers import (
     Cursor,
     DeadLetter,
@@ -30,6 +31,7 @@ from brokers.models.timers import Timer, TimerReclaim
 from brokers.models.traces import Trace, TraceName
 
 __all__ = [
+    "ApiKey",
     "BrokerHistory",
     "CellCounter",
     "Cursor",
@@ -42,6 +44,7 @@ __all__ = [
     "Queue",
     "QueueCounter",
     "QueueStatistics",
+    "Quota",
     "Reclaim",
     "Redrive",
     "RetentionHistory",
@@ -57,5 +60,7 @@ __all__ = [
     "TraceName",
     "Transaction",
     "TransactionSlot",
+    "Usage",
+    "UsageDelta",
     "Wake",
 ]

@@ -191,7 +191,7 @@ class Firing:
                 strangers.setdefault(load.key[0], []).append(load)
         for tenant, theirs in strangers.items():
             rows = await calls.partition_ensure(
-                self._fetch, tenant, [load.key[1:] for load in theirs]
+                self._fetch, tenant, [load.key[1:] for load in theirs], metered=False
             )
             for load, row in zip(theirs, rows, strict=True):
                 load.row = row

@@ -1,7 +1,7 @@
 """Key/value state: calls of operations, listings for the console, and pruning.
 
-The order in which a call may be turned away: the operator's switch, then the tenant's
-rate, then a pool that has no connection to give.
+The order in which a call may be turned away: the operator's switch, the tenant's grant, its
+rate, a pool that has no connection to give, its quota.
 
 Imports domain, errors, flow/kv, store. Called by api/hot_kv.py, services/transaction.py and the
 sweeper.
@@ -16,7 +16,7 @@ from uuid import UUID
 
 from brokers.domain import KvLost, KvOperation, KvResult
 from brokers.errors import Permanent, Refusal, RequestError, StoreError
-from brokers.flow.kv import RETRY_AFTER_S
+from brokers.flow.kv import GROWING, RETRY_AFTER_S
 from brokers.store import kv_calls
 from brokers.store.kv_calls import WRITES, ListedEntry, Pruned
 
@@ -47,7 +47,7 @@ async def apply(
 ) -> list[KvResult] | KvLost:
     """One result an operation, in order; or which required one undid them all."""
     writes = sum(one.op in WRITES for one in operations)
-    _admit(broker, tenant, operations, reads=len(operations) - writes, writes=writes)
+    await _admit(broker, tenant, operations, reads=len(operations) - writes, writes=writes)
     if not operations:
         return []
     answer = await broker.kv.run(tenant, operations)
@@ -58,17 +58,31 @@ async def apply(
     return answer
 
 
-def check_rider(broker: "Broker", operations: Sequence[KvOperation]) -> None:
+async def check_grant(
+    broker: "Broker", tenant: UUID, operations: Sequence[KvOperation], path: str = "route"
+) -> None:
+    """Reads and deletes need none: a tenant whose grant was taken can still clear up."""
+    if not any(one.op in GROWING for one in operations):
+        return
+    try:
+        await broker.quotas.granted(tenant)
+    except RequestError:
+        broker.kv.counters.reject("feature_gated", operations, path=path)
+        raise
+
+
+async def check_rider(broker: "Broker", tenant: UUID, operations: Sequence[KvOperation]) -> None:
     """In a transaction the pause is final: the bundle's other parts need not wait for it."""
     if not broker.switches.known:
         raise Refusal(NOT_READY, retry_after_s=RETRY_AFTER_S, code="kv_unavailable")
     if not broker.switches.kv_enabled:
         broker.kv.counters.reject("disabled", operations, path="transaction")
         raise RequestError(DISABLED, code="kv_refused")
+    await check_grant(broker, tenant, operations, "transaction")
 
 
 async def namespaces(broker: "Broker", tenant: UUID) -> list[tuple[str, int]]:
-    _admit(broker, tenant, (), reads=1, writes=0)
+    await _admit(broker, tenant, (), reads=1, writes=0)
     try:
         return await kv_calls.kv_namespace_list(
             broker.kv.pool.fetch, tenant, namespaces_max=NAMESPACES_MAX
@@ -78,7 +92,7 @@ async def namespaces(broker: "Broker", tenant: UUID) -> list[tuple[str, int]]:
 
 
 async def page(broker: "Broker", request: ListRequest) -> list[ListedEntry]:
-    _admit(broker, request.tenant, (), reads=1, writes=0)
+    await _admit(broker, request.tenant, (), reads=1, writes=0)
     try:
         return await kv_calls.kv_prefix(
             broker.kv.pool.fetch,
@@ -110,7 +124,7 @@ async def prune_step(broker: "Broker") -> Pruned:
     return pruned
 
 
-def _admit(
+async def _admit(
     broker: "Broker", tenant: UUID, operations: Sequence[KvOperation], *, reads: int, writes: int
 ) -> None:
     if not broker.switches.known:
@@ -118,6 +132,7 @@ def _admit(
     if not broker.switches.kv_enabled:
         broker.kv.counters.reject("disabled", operations)
         raise Refusal(DISABLED, retry_after_s=DISABLED_RETRY_AFTER_S, code="kv_disabled")
+    await check_grant(broker, tenant, operations)
     wait_s = broker.kv.limits.wait_s(tenant, reads=reads, writes=writes, now=time.monotonic())
     if wait_s > 0:
         broker.kv.counters.reject("rate_limited", operations)

@@ -9,7 +9,7 @@ A cycle ends when half its lease is spent, and what is left is the next one's. A
 dies keeps its task for the rest of its lease. One that is late is fenced: its steps carry an
 old token and do nothing.
 
-Imports store, services/retention, statistics and redrive. Used by services/background.py.
+Imports store, services/quotas, redrive, retention and statistics. Used by services/background.py.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brokers.errors import StoreError
-from brokers.services import redrive, retention, statistics
+from brokers.services import quotas, redrive, retention, statistics
 from brokers.services.term import Fenced, Term
 from brokers.store import leader_calls as calls
 
@@ -65,6 +65,7 @@ def tasks(broker: "Broker") -> list[Task]:
             work=redrive.cycle,
             wanted=redrive.wanted,
         ),
+        Task(name="usage", every_ms=broker.config.quota.usage_every_ms, work=quotas.cycle),
     ]
 
 

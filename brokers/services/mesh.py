@@ -11,6 +11,7 @@ api/hot_system.py and the commands.
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -18,7 +19,7 @@ from uuid import UUID
 from brokers.config import Config
 from brokers.errors import StoreError
 from brokers.services import notify
-from mesh.hints import Freed, Hint, Look, Pushed, QueueChanged, Ready, Switched
+from mesh.hints import Freed, Hint, KeysChanged, Look, Pushed, QueueChanged, Ready, Switched
 from mesh.local import LocalLink
 from mesh.node import Node, Settings
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOKS_MAX = 1024
+TELL_LOOK_S = 0.01
 
 
 def node_settings(config: Config, *, listen: bool = True) -> Settings:
@@ -76,6 +78,29 @@ def status(broker: "Broker") -> dict[str, Any]:
     return {"enabled": False, "reason": "no_peers" if enabled else "disabled"}
 
 
+async def tell_all(config: Config, hint: Hint, *, within_s: float) -> int:
+    """Tell the peers, and the node of this host, from a process that is none of them. Answers
+    how many heard; the others find out by themselves, a moment later."""
+    settings = node_settings(config, listen=False)
+    anywhere = config.mesh.bind_addr in ("0.0.0.0", "::")
+    own = ("127.0.0.1" if anywhere else config.mesh.bind_addr, config.mesh.port)
+    settings = replace(settings, server_id="command", peers=tuple({own, *settings.peers}))
+    node = Node(settings)
+    node.offer(hint)
+    running = asyncio.create_task(node.run(), name="mesh command")
+    try:
+        deadline = asyncio.get_running_loop().time() + within_s
+        while asyncio.get_running_loop().time() < deadline:
+            told = node.status()
+            if told["servers_alive"] >= len(settings.peers) and not told["messages_queued"]:
+                break
+            await asyncio.sleep(TELL_LOOK_S)
+        return int(node.status()["servers_alive"])
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
 class Hearer:
     """Applies hints. `receive` cannot wait; what must wait is done by `run`."""
 
@@ -100,10 +125,14 @@ class Hearer:
                 self._bell.set()
             case Look():
                 self._look(hint)
+            case KeysChanged():
+                self._broker.look_at_database()
 
     def _pushed(self, hint: Pushed) -> None:
-        broker = self._broker
-        broker.announce.heard_pushed(hint.queue_id, hint.partitions)
+        broker, tenant = self._broker, _tenant(hint.tenant)
+        if tenant is None:
+            return
+        broker.announce.heard_pushed(tenant, hint.queue_id, hint.partitions)
         if hint.whole:
             for ring in broker.announce.rings.of(hint.queue_id):
                 broker.floor.nudge(ring)

@@ -29,12 +29,12 @@ async def notify(broker: "Broker", tenant: UUID, queue: str) -> None:
 
 async def heard(broker: "Broker", tenant: UUID, queue: str) -> None:
     """Look for those who wait at the queue here, as the floor would a moment later."""
-    ids = broker.gates.queues_waited_at(queue)
+    ids = broker.gates.queues_waited_at(tenant, queue)
     known = broker.directory.queues.get((tenant, queue))
     if known is None:
         # It may be new, and match a discovery.
         broker.directory.discoveries.clear()
-        broker.gates.ring_discovery()
+        broker.gates.ring_discovery(tenant)
     else:
         ids.add(known.id)
     rings = [broker.announce.rings.ring(*key) for key in broker.gates.occupied() if key[0] in ids]

@@ -58,7 +58,7 @@ async def pop(broker: "Broker", request: PopRequest) -> PopResult:
     broker.counters.pop_targeted += request.partition is not None
     deadline = time.monotonic() + (request.timeout_s if request.wait else 0.0)
     visit = Visit(broker, request, deadline)
-    with broker.gates.seat(request.queue) as seat:
+    with broker.gates.seat(request.queue, request.tenant) as seat:
         result = await visit.look(seat)
         while not (result.messages or broker.gates.closed or maintenance.pops_paused(broker)):
             remaining_s = deadline - time.monotonic()
@@ -478,6 +478,7 @@ class Visit:
                         request.group,
                         row.batch_end,
                         [],
+                        request.tenant,
                     )
                 batch.ids.extend([frames.transaction_of(one) for one in split])
         result.claimed = list(dict.fromkeys(row.partition_id for row in took))

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from brokers import frames
-from brokers.domain import PushItem, PushOutcome, PushRequest
+from brokers.domain import DEFAULT_TENANT, PushItem, PushOutcome, PushRequest
 from brokers.errors import Refusal
 from brokers.store.parcels import Parcel
 
@@ -30,6 +30,9 @@ async def push(broker: "Broker", request: PushRequest) -> list[PushOutcome]:
     if broker.push_combiner.waiting_bytes > broker.config.push.waiting_bytes_max:
         raise Refusal(OVERLOADED, code="rate_limited", retry_after_s=1)
     items = request.items
+    if request.tenant != DEFAULT_TENANT:
+        size = sum(len(one.payload) for one in items)
+        await broker.quotas.admit_push(request.tenant, len(items), size)
     ids = broker.ids.mint_many(len(items))
     subject = request.producer_sub
     broker.counters.push_requests += 1

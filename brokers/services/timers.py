@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from brokers.domain import Timer, TimerOperation, TimerOutcome
+from brokers.domain import DEFAULT_TENANT, Timer, TimerOperation, TimerOutcome
 from brokers.encryption import bounded
 from brokers.errors import Permanent, Refusal, RequestError, StoreError
 from brokers.store import timer_calls
@@ -51,7 +51,7 @@ async def apply(broker: "Broker", request: ApplyRequest) -> list[TimerOutcome]:
     """
     if not request.operations:
         return []
-    check_switch(broker, request.operations)
+    await admit(broker, request.tenant, request.operations)
     try:
         outcomes = await _apply(broker, request)
     except StoreError as error:
@@ -147,6 +147,19 @@ async def count(broker: "Broker", tenant: UUID, queue: str, prefix: str) -> int:
         return await timer_calls.timer_count(broker.store.fetch, tenant, queue, prefix=prefix)
     except StoreError as error:
         raise refusal(error) from error
+
+
+async def admit(broker: "Broker", tenant: UUID, operations: Sequence[TimerOperation]) -> None:
+    """Whether the tenant may schedule these now; cancels are never refused."""
+    check_switch(broker, operations)
+    delays = [one.delay_ms for one in operations if one.delay_ms is not None]
+    if not delays or tenant == DEFAULT_TENANT:
+        return
+    await broker.quotas.granted(tenant)
+    horizon_s = await broker.quotas.horizon_s(tenant)
+    if horizon_s is not None and max(delays) > horizon_s * 1000:
+        text = f"the tenant may schedule at most {horizon_s} s ahead"
+        raise RequestError(text, code="timer_horizon_exceeded")
 
 
 def check_switch(broker: "Broker", operations: Sequence[TimerOperation]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from brokers.domain import (
+    DEFAULT_TENANT,
     NIL_ID,
     Ack,
     KvLost,
@@ -17,7 +18,7 @@ from brokers.domain import (
     TransactionRequest,
     TransactionResult,
 )
-from brokers.errors import Permanent, StoreError
+from brokers.errors import QUOTA_CODES, Permanent, RequestError, StoreError
 from brokers.flow.acks import ERRORS, ack_item, uuid_text
 from brokers.flow.kv import READS_TOO_MUCH
 from brokers.services import kv as kv_service
@@ -42,9 +43,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
     error: a transaction is never spooled.
     """
     transaction_id = str(uuid4())
-    if request.kv:
-        kv_service.check_rider(broker, request.kv)
-    timer_service.check_switch(broker, request.timers)
+    await _admit(broker, request)
     plan = Plan(broker, request)
     if not await plan.bundle.in_order():
         return _failure(transaction_id, "db_error", SPOOLED)
@@ -90,6 +89,17 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
             transaction_id=transaction_id, success=True, results=plan.results(rows, kv)
         )
     return _failure(transaction_id, "db_error", QUEUE_CHANGING)
+
+
+async def _admit(broker: "Broker", request: TransactionRequest) -> None:
+    """The operator's switches, and what the tenant may have. Raises what turns it away."""
+    if request.kv:
+        await kv_service.check_rider(broker, request.tenant, request.kv)
+    await timer_service.admit(broker, request.tenant, request.timers)
+    pushes = [one for one in request.operations if isinstance(one, PushItem)]
+    if pushes and request.tenant != DEFAULT_TENANT:
+        size = sum(len(one.payload) for one in pushes)
+        await broker.quotas.admit_push(request.tenant, len(pushes), size)
 
 
 class Plan:
@@ -217,6 +227,8 @@ def _refusal(transaction_id: str, plan: Plan, error: Permanent) -> TransactionRe
         return _failure(transaction_id, "duplicate", error.text.split("\n")[0])
     if error.sqlstate == ACK_REJECTED:
         return _failure(transaction_id, "ack_rejected", plan.ack_text(error.detail))
+    if error.code in QUOTA_CODES.values():
+        raise RequestError(error.text.split("\n")[0], code=error.code) from error
     if error.sqlstate == timer_service.ENCRYPTS:
         return _failure(transaction_id, "db_error", NO_KEY)
     if error.sqlstate == READS_TOO_MUCH:

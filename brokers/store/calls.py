@@ -35,7 +35,7 @@ SELECT id, name, uid::text, config_version, lease_time, delayed_processing, wind
 """
 PARTITION_ENSURE = """
 SELECT pair_no, queue_id, config_version, encryption_enabled, partition_id, partition_uid::text
-  FROM queen_partition_ensure_v1(%s::uuid, %b::text[], %b::text[])
+  FROM queen_partition_ensure_v1(%s::uuid, %b::text[], %b::text[], %s::boolean)
 """
 PARTITION_FIND = """
 SELECT name_no, partition_id FROM queen_partition_find_v1(%s::bigint[], %b::text[])
@@ -298,15 +298,14 @@ async def partition_find(
 
 
 async def partition_ensure(
-    fetch: Fetch, tenant: UUID, names: Sequence[tuple[str, str]]
+    fetch: Fetch, tenant: UUID, names: Sequence[tuple[str, str]], *, metered: bool = True
 ) -> list[PartitionRow | None]:
-    """The rows of (queue, partition) pairs, in the order asked.
+    """The rows of (queue, partition) pairs, in the order asked; no quota where not `metered`.
 
     None where the queue was deleted while the partition was being made: ask again.
     """
-    rows = await fetch(
-        PARTITION_ENSURE, (str(tenant), [queue for queue, _ in names], [name for _, name in names])
-    )
+    queues, lanes = [queue for queue, _ in names], [name for _, name in names]
+    rows = await fetch(PARTITION_ENSURE, (str(tenant), queues, lanes, metered))
     found = {row[0]: PartitionRow(*row[1:]) for row in rows}
     return [found.get(no) for no in range(1, len(names) + 1)]
 

@@ -27,7 +27,7 @@ from uuid import UUID
 
 from brokers.config import PushConfig
 from brokers.encryption import KeyRing
-from brokers.errors import Permanent, StoreError
+from brokers.errors import QUOTA_CODES, Permanent, StoreError
 from brokers.store import calls, sealing
 from brokers.store.directory import Directory, PartitionKey
 from brokers.store.parcels import (
@@ -283,15 +283,13 @@ class PushCombiner:
             load.row = self._directory.partitions.get(load.gate.key)
             if load.row is None:
                 unknown.setdefault(load.gate.key[0], []).append(load)
-        for tenant, strangers in unknown.items():
-            names = [(load.gate.key[1], load.gate.key[2]) for load in strangers]
-            rows = await calls.partition_ensure(lane.fetch, tenant, names)
-            for load, row in zip(strangers, rows, strict=True):
-                load.row = row
-                if row is not None:
-                    self._directory.partitions.put(load.gate.key, row)
+        refused: set[int] = set()
+        for strangers in unknown.values():
+            refused.update(map(id, await self._ensure(strangers, lane)))
         allowed, secret = [], []
         for load in loads:
+            if id(load) in refused:
+                continue
             if load.row is None:
                 self._repeat(load)
             elif not load.row.encryption_enabled or sealing.is_sealed(load.parcels):
@@ -307,10 +305,33 @@ class PushCombiner:
             await sealing.seal_bounded(self._keys, secret)
         return allowed
 
+    async def _ensure(self, strangers: list[Load], lane: Lane) -> list[Load]:
+        """Give the loads of one tenant their ids; those that its quota refused are done. They
+        are found here and not by splitting the call, which would be at others' expense."""
+        names = [(load.gate.key[1], load.gate.key[2]) for load in strangers]
+        try:
+            rows = await calls.partition_ensure(lane.fetch, strangers[0].gate.key[0], names)
+        except Permanent as error:
+            if error.sqlstate not in QUOTA_CODES:
+                raise
+            if len(strangers) > 1:
+                return [one for load in strangers for one in await self._ensure([load], lane)]
+            text = error.text.split("\n")[0]
+            self._finish(strangers, lambda one: one.fail(text))
+            return strangers
+        for load, row in zip(strangers, rows, strict=True):
+            load.row = row
+            if row is not None:
+                self._directory.partitions.put(load.gate.key, row)
+        return []
+
     async def _split(
         self, loads: list[Load], lane: Lane, error: Permanent, *, wait_ms: int
     ) -> None:
         """Halve the call until only the item that cannot be stored fails."""
+        loads = [load for load in loads if not load.done]
+        if not loads:
+            return
         if len(loads) > 1:
             middle = len(loads) // 2
             await self._flush(loads[:middle], lane, wait_ms=wait_ms)

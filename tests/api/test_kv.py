@@ -697,7 +697,7 @@ def test_an_operator_can_pause_kv_and_everything_else_goes_on(start_broker, fres
 
 def test_tenants_have_namespaces_of_their_own_and_rates(start_broker, ns):
     broker = start_broker(
-        QUEEN_TENANCY_HEADER="true", QUEEN_KV_TRUSTED_PROXY="true",
+        QUEEN_TENANCY_HEADER="true", QUEEN_KV_TRUSTED_PROXY="true", QUEEN_KV_REQUIRE_GRANT="false",
         QUEEN_KV_WRITE_RATE="1", QUEEN_KV_WRITE_BURST="3",
     )  # fmt: skip
     tenant = {"x-queen-tenant": str(uuid.uuid4())}

@@ -606,7 +606,9 @@ def test_a_poisoned_timer_ends_as_a_dead_letter_that_is_not_replayed(
 
 
 def test_tenants_do_not_see_each_others_timers(start_broker, fresh_queue):
-    broker = start_broker(QUEEN_TENANCY_HEADER="true", QUEEN_KV_TRUSTED_PROXY="true")
+    broker = start_broker(
+        QUEEN_TENANCY_HEADER="true", QUEEN_KV_TRUSTED_PROXY="true", QUEEN_KV_REQUIRE_GRANT="false"
+    )
     tenants = [str(uuid.uuid4()) for _ in range(2)]
     with (
         TimerClient.at(broker.url, {"x-queen-tenant": tenants[0]}) as a,

@@ -10,10 +10,12 @@ The suite runs a fixed, repeatable selection and shows the sequence that failed 
 QUEEN_TEST_EXAMPLES=2000 (and QUEEN_TEST_STEPS) looks further, at random, and shrinks what it finds.
 """
 
+import contextlib
 import itertools
 import json
 import os
 import sys
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +32,7 @@ from hypothesis.stateful import (
 )
 
 from tests.services.model import QUEUE_MODE, Model, meaning
-from tests.wire_client import WireClient, expect
+from tests.wire_client import FOREIGN_PARTITION, WireClient, expect
 
 PARTITIONS = [None, "", "p/1", "Zürich"]
 GROUPS = [None, "billing", "audit/é"]
@@ -466,6 +468,59 @@ class Broker(RuleBasedStateMachine):
             self.model.deleted(name, self.wire.delete(name))
 
 
+class Tenants(Broker):
+    """Two tenants with the same names, each judged by a model that knows nothing of the other.
+
+    The sequence changes over between them at random, and now and then one of them holds what
+    was handed to the other.
+    """
+
+    wires: list[WireClient]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sides: list[dict[str, Any]] = []
+        for wire in self.wires:
+            state = {"model": Model(), "deliveries": [], "fresh": itertools.count(), "wire": wire}
+            self.sides.append(state)
+        self.take(0)
+
+    def take(self, side: int) -> None:
+        self.side = side
+        for name, value in self.sides[side].items():
+            setattr(self, name, value)
+
+    @initialize(burst=st.integers(4, 20))
+    def begin(self, burst: int) -> None:
+        for side in (0, 1):
+            self.take(side)
+            super().begin(burst)
+
+    @rule()
+    def change_over(self) -> None:
+        self.take(1 - self.side)
+
+    @rule(which=st.integers(0, 99))
+    def hold_what_was_handed_to_the_other(self, which: int) -> None:
+        theirs: list[Delivery] = self.sides[1 - self.side]["deliveries"]
+        if not theirs:
+            return
+        delivery = theirs[which % len(theirs)]
+        acks = [
+            {"partitionId": uid, "transactionId": txn, "leaseId": delivery.lease_id}
+            for uid, txn in delivery.handed
+        ]
+        body = {"acknowledgments": acks, "consumerGroup": delivery.group}
+        for row in expect(self.wire.post("/api/v1/ack/batch", body), 200).json():
+            assert (row["success"], row["error"]) == (False, FOREIGN_PARTITION)
+        assert self.wire.extend(delivery.lease_id)["renewed"] == 0
+
+    def teardown(self) -> None:
+        for side in (0, 1):
+            self.take(side)
+            super().teardown()
+
+
 def rendered(item: dict[str, Any]) -> str:
     """An item as JSON text with its payload as it is, byte for byte."""
     parts = [f"{json.dumps(key)}:{json.dumps(item[key])}" for key in item if key != "payload"]
@@ -484,10 +539,10 @@ def listed(texts: Iterable[str]) -> str:
     return "[" + ",".join(texts) + "]"
 
 
-def profile() -> settings:
+def profile(otherwise: int = 60) -> settings:
     examples = os.environ.get("QUEEN_TEST_EXAMPLES")
     return settings(
-        max_examples=int(examples or 60),
+        max_examples=int(examples or otherwise),
         stateful_step_count=int(os.environ.get("QUEEN_TEST_STEPS", "40")),
         derandomize=examples is None,
         phases=[Phase.generate, *([Phase.shrink] if examples else [])],
@@ -505,3 +560,14 @@ def test_every_answer_and_the_whole_log_are_what_the_model_says(
     Broker.wire = WireClient(client)
     Broker.db = db
     run_state_machine_as_test(Broker, settings=profile())
+
+
+def test_two_tenants_with_the_same_names_are_two_logs(start_broker, db: psycopg.Connection):
+    broker = start_broker(QUEEN_TENANCY_HEADER="true", QUEEN_KV_TRUSTED_PROXY="true")
+    with contextlib.ExitStack() as clients:
+        Tenants.wires = [
+            clients.enter_context(WireClient.at(broker.url, {"x-queen-tenant": str(uuid.uuid4())}))
+            for _ in range(2)
+        ]
+        Tenants.db = db
+        run_state_machine_as_test(Tenants, settings=profile(15))

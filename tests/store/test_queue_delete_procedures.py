@@ -207,7 +207,7 @@ def test_deletes_beside_pushes_edits_replays_and_reclaims_never_deadlock(db, dat
                         ensure = hot_calls.PARTITION_ENSURE
                         names = ["a", "b", "c"]
                         dice.shuffle(names)
-                        connection.execute(ensure, (DEFAULT_TENANT, [queue] * 3, names))
+                        connection.execute(ensure, (DEFAULT_TENANT, [queue] * 3, names, True))
                         connection.execute(
                             "SELECT queen_dead_letter_add_v1(id, 'g', last_offset, '', 1)"
                             "  FROM queen_partition ORDER BY id"

@@ -11,7 +11,7 @@ import pytest
 from brokers.config import Config
 from queen_project import config as environment
 from queen_project import embedded_paths
-from queen_project.config import ConfigError, for_listener, load
+from queen_project.config import ConfigError, for_listener, load, warnings
 
 OWN = {"PG_HOST": "db.example"}
 
@@ -150,7 +150,46 @@ def test_tenancy_needs_the_word_that_a_proxy_guards_the_header():
 
 
 def test_authentication_that_cannot_be_enforced_is_not_pretended():
-    assert "JWT_ENABLED" in problems(JWT_ENABLED="true")[0]
+    for algorithm in ("HS256", "HS512", "auto"):
+        [told] = problems(JWT_ENABLED="true", JWT_ALGORITHM=algorithm)
+        assert "JWT_SECRET" in told and "JWT_PUBLIC_KEY" in told and "JWT_JWKS_URL" in told
+        for name in ("JWT_SECRET", "JWT_PUBLIC_KEY", "JWT_JWKS_URL"):
+            load({"JWT_ENABLED": "1", "JWT_ALGORITHM": algorithm, name: "http://x/"})
+    for algorithm in ("RS256", "RS512", "EdDSA"):
+        given = {"JWT_ENABLED": "1", "JWT_ALGORITHM": algorithm}
+        [told] = problems(**given, JWT_SECRET="s")
+        assert "JWT_PUBLIC_KEY" in told and "JWT_JWKS_URL" in told
+        load(given | {"JWT_PUBLIC_KEY": "not even a key: that is told to each caller"})
+    for wrong in ("none", "HS-256", "ES256", "hs256"):
+        assert "JWT_ALGORITHM" in problems(JWT_ALGORITHM=wrong)[0]
+    assert "JWT_JWKS_URL" in problems(JWT_JWKS_URL="ftp://x/keys")[0]
+
+
+def test_a_skip_list_that_is_set_and_empty_is_empty_and_unset_is_the_default():
+    assert load({}).auth.jwt_skip_paths == ("/health", "/metrics/prometheus", "/metrics", "/")
+    assert load({"JWT_SKIP_PATHS": ""}).auth.jwt_skip_paths == ()
+    assert load({"JWT_SKIP_PATHS": " /a , /b/,"}).auth.jwt_skip_paths == ("/a", "/b/")
+
+
+def test_grants_are_required_where_the_header_is_read_unless_told_otherwise():
+    both = {"QUEEN_TENANCY_HEADER": "1", "QUEEN_KV_TRUSTED_PROXY": "1"}
+    assert load({}).quota.require_grant is False
+    assert load(both).quota.require_grant is True
+    assert load(both | {"QUEEN_KV_REQUIRE_GRANT": "off"}).quota.require_grant is False
+    assert load({"QUEEN_KV_REQUIRE_GRANT": "on"}).quota.require_grant is True
+
+
+def test_what_is_weak_is_said_at_the_start():
+    def said(**env: str) -> str:
+        return "\n".join(warnings(load({"QUEEN_BIND_ADDR": "127.0.0.1", **env})))
+
+    assert "without authentication" in said(QUEEN_BIND_ADDR="0.0.0.0")
+    assert "without authentication" not in said(QUEEN_BIND_ADDR="0.0.0.0", QUEEN_API_KEYS="1")
+    assert "without TLS" in said(QUEEN_BIND_ADDR="0.0.0.0", QUEEN_API_KEYS="1")
+    assert "guessed" in said(JWT_ENABLED="1", JWT_SECRET="short")
+    assert "plain http" in said(JWT_ENABLED="1", JWT_ALGORITHM="RS256", JWT_JWKS_URL="http://x/")
+    assert "PEM" in said(JWT_ENABLED="1", JWT_ALGORITHM="RS256", JWT_PUBLIC_KEY="x")
+    assert said(JWT_ENABLED="1", JWT_SECRET="s" * 32) == ""
 
 
 def test_admission_follows_the_pool():

@@ -19,6 +19,7 @@ from brokers.api.door import Door
 from brokers.config import Config, ServerConfig, TenancyConfig
 from brokers.domain import DEFAULT_TENANT, PopResult
 from brokers.errors import NoConnection, RequestError, StatementCancelled, StoreError
+from brokers.flow.access import Access
 
 TENANT = "0190b6d4-7a3c-4c4e-9a57-0d8f4b1f2a3b"
 
@@ -30,12 +31,17 @@ class Store:
         if self.alive is not True:
             raise self.alive
 
+    async def fetch(self, *_: Any) -> Any:
+        raise NoConnection
+
 
 def broker_with(*, tenancy: bool = False, body_bytes_max: int = 1000) -> Any:
     config = Config(
         server=ServerConfig(body_bytes_max=body_bytes_max), tenancy=TenancyConfig(header=tenancy)
     )
-    return SimpleNamespace(config=config, ready=True, store=Store(), siblings=None)
+    store = Store()
+    access = Access(config, store.fetch)
+    return SimpleNamespace(config=config, ready=True, store=store, siblings=None, access=access)
 
 
 class Django:

@@ -23,7 +23,8 @@ from brokers.api import hot, wire
 from brokers.api.door import Door
 from brokers.config import Config, ServerConfig
 
-broker = SimpleNamespace(config=Config(server=ServerConfig(body_bytes_max=100_000)), ready=True)
+config = Config(server=ServerConfig(body_bytes_max=100_000))
+broker = SimpleNamespace(config=config, ready=True, access=SimpleNamespace(required=False))
 seen = {"cancelled": 0, "handed_back": 0}
 
 async def echo(call):

@@ -111,13 +111,13 @@ async def test_a_rider_is_told_to_come_back_until_the_switches_are_read_and_then
     )
     operations = [KvOperation(op="get", namespace="ns", key="k")]
     with pytest.raises(Refusal) as early:
-        check_rider(broker, operations)
+        await check_rider(broker, DEFAULT_TENANT, operations)
     assert (early.value.code, early.value.status) == ("kv_unavailable", 503)
     await broker.switches.refresh()
-    check_rider(broker, operations)
+    await check_rider(broker, DEFAULT_TENANT, operations)
     await broker.switches.throw({"kv": False})
     with pytest.raises(RequestError) as paused:
-        check_rider(broker, operations)
+        await check_rider(broker, DEFAULT_TENANT, operations)
     assert paused.value.status == 403
     assert broker.kv.counters.ops["get", "transaction", "disabled"] == 1
 

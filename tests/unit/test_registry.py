@@ -2,6 +2,7 @@
 
 import pytest
 
+from brokers.domain import DEFAULT_TENANT
 from brokers.flow.registry import HandedOut, Registry
 
 BYTES_MAX = 20_000
@@ -9,7 +10,7 @@ BYTES_MAX = 20_000
 
 def handed_out(partition: int, *ids: str, group: str = "g") -> HandedOut:
     literals = [f'"{one}"'.encode() for one in ids]
-    return HandedOut(1, partition, f"uid-{partition}", group, 99, literals)
+    return HandedOut(1, partition, f"uid-{partition}", group, 99, literals, DEFAULT_TENANT)
 
 
 @pytest.fixture

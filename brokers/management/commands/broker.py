@@ -130,5 +130,6 @@ class Command(BaseCommand):
     def announce(self, config: Config) -> None:
         host = config.server.bind_addr
         host = f"[{host}]" if ":" in host else host
-        self.stdout.write(f"listening on http://{host}:{config.server.port}")
+        scheme = "https" if config.listener.tls else "http"
+        self.stdout.write(f"listening on {scheme}://{host}:{config.server.port}")
         self.stdout.flush()

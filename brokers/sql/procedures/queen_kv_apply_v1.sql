@@ -7,7 +7,8 @@
 --            is looked at: the entry's row, or for an absent key a row that holds its place
 --            (also where nothing would be created: an absence that was judged by must last
 --            until the call is over). First of all in the one lock order. With p_wait_ms = 0 what
---            others hold is answered `busy`; else waits that long for each, then 55P03.
+--            others hold is answered `busy`; else waits that long for each, then 55P03. Then,
+--            for metered tenants that add, their usage rows by tenant (queen_usage_add_v1).
 -- Cost       three statements a write, one a read, one range a getPrefix
 -- Answers    rows numbered as asked from 1. Reads: as queen_kv_read_v1. A write: one row,
 --              applied                                with the new version (0: deleted)
@@ -16,6 +17,7 @@
 --            `lost` alone: the required operation `no` did not apply, so none was carried
 --            out; its reason stands in `key`.
 -- Raises     55P03 when a waited-for lock is not had in time
+--            QN031 when a metered tenant would have more than its quota
 --            QN012 when a get lies beyond the p_bytes_max bytes of the call's values
 --
 -- p_ops: 0 get, 1 a key of a getMany, 2 getPrefix, 3 put, 4 delete, 5 incr; putIfAbsent is a
@@ -67,6 +69,8 @@ DECLARE
     v_busy    text[] := '{}';
     v_spent   bigint := 0;
     v_lost    boolean := false;
+    v_metered uuid[];
+    v_before  bigint[];
 BEGIN
     -- Not to be waited for means: not at the row of somebody's unfinished insert either.
     PERFORM set_config('lock_timeout', greatest(p_wait_ms, 50)::text, true);
@@ -110,6 +114,22 @@ BEGIN
         END LOOP;
     END LOOP;
     v_now := clock_timestamp();
+
+    -- Most calls are the default tenant's, who is not metered.
+    IF '00000000-0000-0000-0000-000000000001' <> ANY (p_tenants) THEN
+        v_metered := ARRAY(
+            SELECT quota.tenant_id FROM queen_quota quota
+             WHERE quota.tenant_id = ANY (p_tenants)
+               AND quota.tenant_id <> '00000000-0000-0000-0000-000000000001'
+               AND (quota.max_rows IS NOT NULL OR quota.max_bytes IS NOT NULL)
+             ORDER BY quota.tenant_id);
+        IF cardinality(v_metered) > 0 THEN
+            v_before := ARRAY(
+                SELECT unnest(ARRAY[weight.rows, weight.bytes])
+                  FROM queen_kv_weight_v1(v_metered, p_tenants, p_ops, p_namespaces, p_keys)
+                       AS weight);
+        END IF;
+    END IF;
 
     IF true = ANY (p_required) THEN
         SELECT asked.no, judged.reason, entry.value, coalesce(entry.version, 0)
@@ -251,6 +271,14 @@ BEGIN
         END IF;
         RETURN NEXT;
     END LOOP;
+
+    IF cardinality(v_metered) > 0 AND NOT v_lost THEN
+        PERFORM queen_usage_add_v1(
+                    after.tenant_id, 'kv', after.rows - v_before[2 * after.no - 1],
+                    after.bytes - v_before[2 * after.no])
+           FROM queen_kv_weight_v1(v_metered, p_tenants, p_ops, p_namespaces, p_keys)
+                WITH ORDINALITY AS after(tenant_id, rows, bytes, no);
+    END IF;
 
     IF v_places > 0 THEN
         DELETE FROM queen_kv entry

@@ -4,9 +4,13 @@
 -- Reads      queen_queue, queen_partition
 -- Writes     queen_queue, queen_partition: only what is missing.
 -- Locks      nothing when all exist. Else queue rows by name (key share, which a delete
---            waits for), then new partition rows by (queue, name).
+--            waits for), then new partition rows by (queue, name), then the quota row of a
+--            tenant with bounds.
 -- Cost       two index probes a pair.
 -- Answers    one row per pair, in no order, numbered as asked from 1.
+-- Raises     QN033, QN034 when a tenant would have more queues or partitions than its quota
+--
+-- p_metered is false for what was accepted before: spooled messages, timers that are due.
 --
 -- A partition may only be born while its queue is held: without the key share, a delete
 -- that commits in between would leave a partition that nobody can reach.
@@ -14,7 +18,8 @@
 CREATE OR REPLACE FUNCTION queen_partition_ensure_v1(
     p_tenant_id  uuid,
     p_queues     text[],
-    p_partitions text[]
+    p_partitions text[],
+    p_metered    boolean
 )
 RETURNS TABLE (
     pair_no integer, queue_id bigint, config_version bigint, encryption_enabled boolean,
@@ -41,7 +46,7 @@ BEGIN
              ON lane.queue_id = queue.id AND lane.name = asked.lane;
 
     IF v_missing_queues THEN
-        PERFORM queen_queue_create_v1(p_tenant_id, p_queues);
+        PERFORM queen_queue_create_v1(p_tenant_id, p_queues, false);
     END IF;
     IF v_missing THEN
         PERFORM 1
@@ -59,6 +64,10 @@ BEGIN
                 WHERE lane.queue_id = queue.id AND lane.name = asked.lane)
          ORDER BY queue.id, asked.lane
         ON CONFLICT DO NOTHING;
+        -- Last of all, and once: whoever holds the quota row waits for nobody.
+        IF FOUND AND p_metered THEN
+            PERFORM queen_quota_admit_v1(p_tenant_id, true);
+        END IF;
     END IF;
 
     RETURN QUERY

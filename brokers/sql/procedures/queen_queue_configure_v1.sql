@@ -7,6 +7,7 @@
 --            edits are one after the other, pushes and pops go on, a delete waits.
 -- Cost       two index probes, and a row when something changes.
 -- Answers    the queue as it is now.
+-- Raises     QN033 when it is missing and the tenant may have no more queues
 --
 -- p_patch holds columns with the values they shall have; a default that is to be restored
 -- comes as its value. config_version moves only when something changed, since every push
@@ -46,6 +47,9 @@ BEGIN
         ON CONFLICT (tenant_id, name) DO NOTHING;
         v_born := v_born OR FOUND;
     END LOOP;
+    IF v_born THEN
+        PERFORM queen_quota_admit_v1(p_tenant_id, false);
+    END IF;
 
     v_new := jsonb_populate_record(
         v_old,

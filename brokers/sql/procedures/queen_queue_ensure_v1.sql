@@ -5,6 +5,7 @@
 -- Writes     queen_queue, when missing.
 -- Locks      nothing when it exists.
 -- Answers    one row.
+-- Raises     QN033 when it is missing and the tenant may have no more queues
 
 CREATE OR REPLACE FUNCTION queen_queue_ensure_v1(p_tenant_id uuid, p_name text)
 RETURNS SETOF queen_queue
@@ -18,7 +19,7 @@ BEGIN
     FOR attempt IN 1 .. 10 LOOP
         RETURN QUERY SELECT * FROM queen_queue WHERE tenant_id = p_tenant_id AND name = p_name;
         EXIT WHEN FOUND;
-        PERFORM queen_queue_create_v1(p_tenant_id, ARRAY[p_name]);
+        PERFORM queen_queue_create_v1(p_tenant_id, ARRAY[p_name], true);
     END LOOP;
 END;
 $$;

@@ -2,10 +2,11 @@
 --
 -- Called by  brokers/store/timer_calls.py, timer_apply(); queen_transaction_commit_v1
 -- Reads      queen_queue (whether one that gets a timer encrypts), queen_timer_reclaim
--- Writes     queen_timer
+-- Writes     queen_timer; for a metered tenant queen_usage, queen_usage_delta
 -- Locks      timer rows by (queue, key), one after the other, inserts included: who comes
 --            second to a key that is new to both waits at the index for the first. So
---            absent keys have their place in the order too, and nothing can deadlock.
+--            absent keys have their place in the order too, and nothing can deadlock. Then,
+--            for a metered tenant that adds, its usage row.
 -- Cost       one probe and one write an operation; at most 256 operations a call.
 -- Answers    one row per operation, numbered as asked from 1:
 --              scheduled | rescheduled  with the message's id and when it is due
@@ -13,6 +14,7 @@
 --              too_late  a broker holds the claim: nothing was changed
 -- Raises     QN010 when a queue that gets a timer encrypts and the payload is not encrypted, or
 --            the other way round (DETAIL: the names of those that encrypt, as JSON)
+--            QN032 when a metered tenant would have more timers than its quota
 --
 -- p_encrypted says of which payloads the broker made an envelope, p_marked of which their
 -- caller says that it encrypted them: that is kept and shown, and counts for nothing else.
@@ -48,6 +50,7 @@ DECLARE
     v_one    record;
     v_new    boolean;
     v_secret text[];
+    v_added  bigint := 0;
 BEGIN
     PERFORM pg_current_xact_id();
     v_secret := ARRAY(
@@ -137,8 +140,17 @@ BEGIN
             deliver_at := NULL;
         ELSE
             status := CASE WHEN v_new THEN 'scheduled' ELSE 'rescheduled' END;
+            v_added := v_added + v_new::integer;
         END IF;
         RETURN NEXT;
     END LOOP;
+
+    -- What goes is told by the table itself (a trigger).
+    IF v_added > 0 AND p_tenant_id <> '00000000-0000-0000-0000-000000000001' AND EXISTS (
+        SELECT FROM queen_quota quota
+         WHERE quota.tenant_id = p_tenant_id AND quota.max_timers IS NOT NULL)
+    THEN
+        PERFORM queen_usage_add_v1(p_tenant_id, 'timers', v_added, 0);
+    END IF;
 END;
 $$;

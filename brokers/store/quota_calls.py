@@ -1,0 +1,42 @@
+"""Every procedure of quotas and usage as one typed coroutine.
+
+A function here names the procedure, passes the arguments, shapes the rows; it decides nothing.
+
+Imports calls. Used by flow/quotas.py and services/quotas.py.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from brokers.store.calls import Fetch, array
+
+QUOTA_LIST = """
+SELECT tenant_id, enabled, max_horizon_s, max_retained_bytes, push_rate, retained_bytes
+  FROM queen_quota_list_v1(%s::uuid[])
+"""
+USAGE_COUNT = "SELECT queen_usage_count_v1(%s::uuid, %s::text)"
+USAGE_DUE = "SELECT tenant_id, kind FROM queen_usage_due_v1(%s::bigint, %s::integer)"
+
+
+class QuotaRow(NamedTuple):
+    """What a broker itself must know of a tenant's quota; the procedures know the rest."""
+
+    tenant_id: UUID
+    enabled: bool
+    max_horizon_s: int | None
+    max_retained_bytes: int | None
+    push_rate: int | None
+    retained_bytes: int | None
+
+
+async def quota_list(fetch: Fetch, tenants: Sequence[UUID]) -> list[QuotaRow]:
+    return [QuotaRow(*row) for row in await fetch(QUOTA_LIST, (array(tenants),))]
+
+
+async def usage_count(fetch: Fetch, tenant: UUID, kind: str) -> None:
+    await fetch(USAGE_COUNT, (str(tenant), kind))
+
+
+async def usage_due(fetch: Fetch, *, every_ms: int, limit: int) -> list[tuple[UUID, str]]:
+    return [(tenant, kind) for tenant, kind in await fetch(USAGE_DUE, (every_ms, limit))]

@@ -1,0 +1,257 @@
+"""API keys, tenants and confinement on a broker that asks who comes.
+
+Method: HTTP against a broker of this file; keys are made and revoked in the database, as the
+command does.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from contextlib import ExitStack
+
+import jwt
+import pytest
+
+from brokers.api_key import new_key
+from tests import harness
+from tests.wire_client import UNKNOWN_UUID, WireClient, ack_of, expect
+
+SECRET = "the-secret-of-the-tests-" + "s" * 40
+
+
+@pytest.fixture(scope="module")
+def locked(database, tmp_path_factory):
+    broker = harness.BrokerProcess(
+        tmp_path_factory.mktemp("locked") / "log",
+        database.environment
+        | {
+            "QUEEN_API_KEYS": "true",
+            "JWT_ENABLED": "true",
+            "JWT_SECRET": SECRET,
+            "RUST_LOG": "debug",
+            "QUEEN_SYNC_SECRET": "a-mesh-secret-" + "m" * 30,
+            "QUEEN_ENCRYPTION_KEY": "ab" * 32,
+            "PG_PASSWORD": "the-password-of-postgres",
+        },
+    )
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def make_key(database):
+    """`make_key(role, tenant=..., prefix=..., seconds=...)`: its text."""
+    with database.connect() as db:
+
+        def make(role="admin", *, tenant=None, prefix="", seconds=None, name="tests") -> str:
+            key = new_key()
+            db.execute(
+                "SELECT queen_api_key_create_v1(%s, %s, %s, %s, %s, %s, %s, 10000)",
+                [key.id, key.digest, name, role, tenant, prefix, seconds],
+            )
+            return key.text
+
+        yield make
+
+
+@pytest.fixture
+def come(locked, make_key):
+    """A factory of clients, each with a key of its own."""
+    with ExitStack() as clients:
+
+        def make(role="admin", **options) -> WireClient:
+            headers = {"Authorization": f"Bearer {make_key(role, **options)}"}
+            return clients.enter_context(WireClient.at(locked.url, headers))
+
+        yield make
+
+
+def test_a_key_is_good_as_soon_as_it_is_made_and_stamped_on_what_is_pushed(come, fresh_queue):
+    wire = come(name="the orders service")
+    wire.push(fresh_queue, 1)
+    [message] = wire.messages(fresh_queue)
+    assert message["producerSub"] == "key:the orders service"
+
+
+def test_who_has_no_key_or_a_wrong_one_is_told_so(locked, make_key):
+    good = make_key()
+    wrong = good[:-1] + ("A" if good[-1] != "A" else "B")
+    for headers in ({}, {"Authorization": "x"}, {"Authorization": wrong}):
+        with WireClient.at(locked.url, headers) as wire:
+            expect(wire.get("/api/v1/resources/queues"), 401)
+            expect(wire.get("/livez"), 200)
+
+
+def test_a_token_and_a_key_open_the_same_door(locked, fresh_queue):
+    token = jwt.encode({"sub": "me", "role": "write-only"}, SECRET, algorithm="HS256")
+    with WireClient.at(locked.url, {"Authorization": token}) as wire:
+        wire.push(fresh_queue, 1)
+        expect(wire.get(f"/api/v1/pop/queue/{fresh_queue}"), 403)
+
+
+def test_a_revoked_key_is_refused_by_every_broker_a_moment_later(
+    locked, start_broker, make_key, db, eventually
+):
+    other = start_broker(QUEEN_API_KEYS="true")
+    key = make_key("read-only")
+    headers = {"Authorization": key}
+    with WireClient.at(locked.url, headers) as here, WireClient.at(other.url, headers) as there:
+        for wire in (here, there):
+            expect(wire.get("/api/v1/resources/queues"), 200)
+        assert db.execute("SELECT queen_api_key_revoke_v1(%s)", [key.split("_")[1]]).fetchone() == (
+            "revoked",
+        )
+        for wire in (here, there):
+            eventually(lambda wire=wire: wire.get("/api/v1/resources/queues").status_code == 401)
+
+
+def test_a_key_that_ran_out_is_refused_although_nobody_revoked_it(locked, make_key, eventually):
+    with WireClient.at(locked.url, {"Authorization": make_key(seconds=1)}) as wire:
+        eventually(lambda: wire.get("/api/v1/resources/queues").status_code == 401)
+        assert wire.get("/api/v1/resources/queues").status_code == 401
+
+
+def test_whoever_changes_a_key_moves_the_version(locked, come, db, eventually):
+    wire = come("admin", name="changing")
+    expect(wire.get("/api/v1/system/kv-timers"), 200)
+    db.execute("UPDATE queen_api_key SET role = 'read-only' WHERE name = 'changing'")
+    eventually(lambda: wire.get("/api/v1/system/kv-timers").status_code == 403)
+    expect(wire.get("/api/v1/resources/queues"), 200)
+    db.execute("DELETE FROM queen_api_key WHERE name = 'changing'")
+    eventually(lambda: wire.get("/api/v1/resources/queues").status_code == 401)
+
+
+def test_two_tenants_may_use_the_same_names_and_every_id_of_one_is_unknown_to_the_other(
+    come, fresh_queue
+):
+    a, b = (come("admin", tenant=str(uuid.uuid4())) for _ in range(2))
+    for wire, payload in ((a, "of a"), (b, "of b")):
+        wire.push(fresh_queue, payload, ids=["t"])
+        wire.post(
+            "/api/v1/kv",
+            {
+                "operations": [
+                    {"op": "put", "ns": "n", "key": "k", "value": payload, "forever": True}
+                ]
+            },
+        )
+        schedule = {"op": "schedule", "queue": fresh_queue, "timerKey": "k", "delayMs": 10**7}
+        wire.post("/api/v1/timers", {"operations": [schedule | {"txn": "x", "payload": "MQ=="}]})
+    [of_a], [of_b] = a.messages(fresh_queue), b.messages(fresh_queue)
+    assert (of_a["data"], of_b["data"]) == ("of a", "of b")
+    # Ids of a's, in b's hands: as if they had never been.
+    unknown = b.ack(of_a, partitionId=UNKNOWN_UUID)
+    assert b.ack(of_a) | {"index": 0} == unknown | {"index": 0}
+    assert b.extend(of_a["leaseId"])["renewed"] == 0
+    rolled = b.transaction({"type": "ack"} | ack_of(of_a))
+    assert rolled["success"] is False
+    assert a.ack(of_a, "dlq")["dlq"] is True
+    [row] = a.dead_letters(fresh_queue)
+    assert b.dead_letters(fresh_queue) == []
+    expect(b.replay(row["id"]), 404)
+    expect(b.retry(of_a["partitionId"], "t"), 404)
+    assert b.get("/api/v1/kv/n/k").json()["value"] == "of b"
+    cancelled = b.http.delete(f"/api/v1/timers/{fresh_queue}/k", headers=b.headers).json()
+    assert cancelled["status"] == "cancelled"
+    assert a.get(f"/api/v1/timers/{fresh_queue}/k").json()["found"] is True
+    assert b.get(f"/api/v1/timers/{fresh_queue}/k").json()["found"] is False
+    b.delete(fresh_queue)
+    assert [one["id"] for one in a.dead_letters(fresh_queue)] == [row["id"]]
+
+
+def test_a_tenants_admin_does_not_rule_the_cell(come):
+    mine, operators = come("admin", tenant=str(uuid.uuid4())), come("admin")
+    for wire, status in ((mine, 403), (operators, 200)):
+        expect(wire.get("/api/v1/system/maintenance"), status)
+        expect(wire.get("/api/v1/status/buffers"), status)
+
+
+def test_a_confined_key_reaches_its_queues_and_no_others(come, fresh_queue):
+    mine, other = f"{fresh_queue}.mine", f"{fresh_queue}-other"
+    owner, wire = come("admin"), come("read-write", prefix=f"{fresh_queue}.")
+    owner.push(other, "secret")
+    [foreign] = owner.messages(other)
+    wire.configure(mine, leaseTime=30)
+    wire.push(mine, 1, 2)
+    [message] = wire.messages(mine, batch=1)
+    expect(wire.post(f"/api/v1/lease/{message['leaseId']}/extend", {}), 200)
+    assert wire.ack(message)["success"] is True
+    schedule = {"op": "schedule", "timerKey": "k", "delayMs": 10**7, "txn": "x", "payload": "MQ=="}
+    body = {"operations": [schedule | {"queue": mine}]}
+    expect(wire.post("/api/v1/timers", body), 200)
+    assert wire.dead_letters(mine) == []
+
+    body["operations"].append(schedule | {"queue": other})
+    refused = [
+        wire.post_items({"queue": mine, "payload": 1}, {"queue": other, "payload": 1}),
+        wire.get(f"/api/v1/pop/queue/{other}"),
+        wire.get("/api/v1/pop", namespace=fresh_queue),
+        wire.post("/api/v1/ack", ack_of(foreign)),
+        wire.post("/api/v1/ack/batch", {"acknowledgments": [ack_of(foreign)]}),
+        wire.post(
+            "/api/v1/transaction",
+            {"operations": [{"type": "push", "queue": mine, "payload": 1},
+                            {"type": "ack"} | ack_of(foreign)]},
+        ),
+        wire.post("/api/v1/timers", body),
+        wire.post("/api/v1/configure", {"queue": other}),
+        wire.get("/api/v1/resources/queues"),
+        wire.get(wire.queue_path(other)),
+        wire.get("/api/v1/dlq"),
+        wire.get("/api/v1/dlq", queue=other),
+        wire.post(f"/api/v1/messages/{foreign['partitionId']}/t/retry"),
+        wire.post(f"/api/v1/dlq/{UNKNOWN_UUID}/replay", {"queue": mine}),
+        wire.get("/api/v1/kv/n/k"),
+    ]  # fmt: skip
+    assert [answer.status_code for answer in refused] == [403] * len(refused)
+    assert owner.ack(foreign)["success"] is True, "nothing was done to it"
+    # An id that nobody knows is unknown, as for everybody.
+    assert wire.ack(foreign, partitionId=UNKNOWN_UUID)["success"] is False
+
+
+def test_nothing_that_is_secret_is_logged(locked, make_key, come, fresh_queue):
+    key = make_key()
+    token = jwt.encode({"role": "admin"}, SECRET, algorithm="HS256")
+    for credential in (key, token, "Bearer " + token[:-3] + "xxx", key[:-1]):
+        with WireClient.at(locked.url, {"Authorization": credential}) as wire:
+            wire.get("/api/v1/resources/queues")
+            wire.post("/api/v1/push", b"{")
+            wire.post("/api/v1/push", {"items": [{"queue": "x" * 300, "payload": 1}]})
+    come("read-only").get("/nope")
+    log = locked.log
+    assert "config: auth" in log and "JWT_SECRET=<set:" in log
+    for secret in (
+        SECRET, "a-mesh-secret-", "ab" * 32, "the-password-of-postgres", key, key.split("_")[2],
+        token, token.split(".")[2], "only-for-tests-",
+    ):  # fmt: skip
+        assert secret not in log
+
+
+def test_the_command_makes_lists_and_revokes(database, locked):
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "manage.py", "apikey", *arguments],
+            cwd=harness.PROJECT_DIR,
+            env={**os.environ, **database.direct_environment, "QUEEN_API_KEYS": "true"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    made = run("create", "by command", "--role", "read-only", "--prefix", "p.", "--days", "2")
+    assert made.returncode == 0, made.stderr
+    key = made.stdout.strip()
+    key_id = key.split("_")[1]
+    [listed] = [
+        shown
+        for line in run("list", "--json").stdout.splitlines()
+        if (shown := json.loads(line))["id"] == key_id
+    ]
+    assert (listed["name"], listed["role"], listed["prefix"]) == ("by command", "read-only", "p.")
+    assert key not in json.dumps(listed)
+    assert "revoked" in run("revoke", key_id).stdout
+    assert key_id not in run("list").stdout
+    assert run("revoke", "nobody").returncode == 1

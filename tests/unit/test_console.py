@@ -1,0 +1,44 @@
+"""What browsers are told with the pages that are Django's, and which Host they may ask for.
+
+Method: Django's own test client, at an address that has no page: its 404 is a page all the same.
+"""
+
+import pytest
+from django.conf import settings
+from django.http import HttpResponse
+from django.test import Client, RequestFactory, override_settings
+
+from queen_project.console import HEADERS, console_headers
+
+
+def test_every_page_says_what_it_may_load_and_is_framed_and_cached_by_nobody():
+    answer = Client().get("/nope")
+    assert answer.status_code == 404
+    for name, value in HEADERS.items():
+        assert answer.headers[name] == value
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert "Strict-Transport-Security" not in answer.headers
+    assert "Strict-Transport-Security" in Client().get("/nope", secure=True).headers
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("console.example", 404), ("evil.example", 400), ("console.example.", 404)]
+)
+def test_pages_may_be_asked_for_by_their_hosts_only(host, status):
+    with override_settings(ALLOWED_HOSTS=["console.example"]):
+        assert Client().get("/nope", headers={"host": host}).status_code == status
+
+
+def test_the_api_is_asked_by_any_host_and_carries_no_pages_headers():
+    request = RequestFactory().get("/_queen/nope", headers={"host": "anything"})
+    request.scope = {"queen": {}}  # a route of the table, handed over by the door
+    with override_settings(ALLOWED_HOSTS=["console.example"]):
+        answer = console_headers(lambda request: HttpResponse())(request)
+    assert answer.status_code == 200
+    assert "Content-Security-Policy" not in answer.headers
+
+
+def test_the_api_takes_no_cookie_for_a_credential():
+    assert settings.REST_FRAMEWORK["DEFAULT_AUTHENTICATION_CLASSES"] == []
+    assert settings.SESSION_COOKIE_HTTPONLY and settings.SESSION_COOKIE_SAMESITE == "Lax"
+    assert settings.CSRF_COOKIE_SAMESITE == "Lax"
