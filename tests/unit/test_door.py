@@ -41,7 +41,14 @@ def broker_with(*, tenancy: bool = False, body_bytes_max: int = 1000) -> Any:
     )
     store = Store()
     access = Access(config, store.fetch)
-    return SimpleNamespace(config=config, ready=True, store=store, siblings=None, access=access)
+    return SimpleNamespace(
+        config=config,
+        ready=True,
+        store=store,
+        siblings=None,
+        access=access,
+        cell_metrics=SimpleNamespace(age_s=0.0),
+    )
 
 
 class Django:

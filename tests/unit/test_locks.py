@@ -94,6 +94,9 @@ public GET /health
 read-only GET /status
 public GET /metrics
 public GET /metrics/prometheus
+public GET /api/docs
+public GET /api/docs/assets/:asset
+read-only GET /api/schema
 read-write POST /streams/v1/queries
 read-only POST /streams/v1/state/get
 read-write POST /streams/v1/cycle

@@ -95,6 +95,9 @@ def test_every_route_has_a_level_and_only_health_figures_and_identity_are_public
         "GET /api/v1/analytics/system-metrics",
         "GET /api/v1/analytics/worker-metrics",
         "GET /api/v1/analytics/postgres-stats",
+        "GET /api/schema",
+        "GET /api/docs",
+        "GET /api/docs/assets/:asset",
     }
 
 
