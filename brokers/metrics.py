@@ -3,8 +3,8 @@
 Counters are plain integers that the hot paths add to; a collector reads them when somebody
 scrapes. Names and labels are the contract's.
 
-Imports domain, kv_metrics, mesh_metrics, spool_metrics. Used by services/ (through
-Broker.counters) and runtime.py.
+Imports domain, admission_metrics, kv_metrics, mesh_metrics, spool_metrics. Used by services/
+(through Broker.counters) and runtime.py.
 """
 
 import resource
@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from brokers import kv_metrics, mesh_metrics, spool_metrics
+from brokers import admission_metrics, kv_metrics, mesh_metrics, spool_metrics
 from brokers.domain import AckOutcome
 
 if TYPE_CHECKING:
@@ -112,12 +112,9 @@ class BrokerCollector(Collector):
             items.add_metric([op], carried)
         yield fired
         yield items
-        inflight = GaugeMetricFamily(
-            "queen_admission_inflight", "Write transactions in flight", labels=["lane"]
+        yield from admission_metrics.families(
+            broker.admission, broker.regulation, broker.giving_way
         )
-        for kind, count in broker.admission.in_flight.items():
-            inflight.add_metric([kind], count)
-        yield inflight
         stats = broker.store.stats()
         yield gauge("queen_db_pool_size", "Connections of the pool", stats["size"])
         yield gauge("queen_db_pool_idle", "Idle connections", stats["idle"])

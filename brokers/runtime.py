@@ -14,7 +14,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -27,14 +26,17 @@ from brokers.domain import Spooling
 from brokers.encryption import KeyRing
 from brokers.errors import StoreError
 from brokers.flow.acks import Acks
-from brokers.flow.admission import Admission
+from brokers.flow.admission import WAIT_S, Admission, Kind
 from brokers.flow.announce import Announcer
 from brokers.flow.claims import Claims
 from brokers.flow.coalesce import SingleFlight
 from brokers.flow.floor import Floor
 from brokers.flow.gates import Gates
+from brokers.flow.giving_way import GivingWay, Totals
 from brokers.flow.kv import Kv
+from brokers.flow.rates import Rates
 from brokers.flow.registry import Registry
+from brokers.flow.regulation import Regulation
 from brokers.flow.siblings import Siblings
 from brokers.flow.sleep import Alarm
 from brokers.flow.switches import POP_MAINTENANCE, PUSH_MAINTENANCE, Switches
@@ -44,7 +46,7 @@ from brokers.message_ids import Minter
 from brokers.store import calls, chore_calls, install
 from brokers.store.combine import BUSY_LANES, Aside, PushCombiner
 from brokers.store.directory import Directory, PartitionKey
-from brokers.store.pool import Lane, Pool
+from brokers.store.pool import AWAY_WAIT_S, Lane, Pool
 from brokers.timer_metrics import TimerMetrics
 from mesh.hints import Hint, QueueChanged, Switched
 
@@ -138,11 +140,18 @@ class Broker:
         self.counters = metrics.Counters()
         self.ids = Minter()
         self.keys = KeyRing(config.encryption.key, config.encryption.keys_old)
-        self.admission = Admission()
+        self.admission = Admission(config.admission)
+        self.giving_way = GivingWay(self.admission, self._totals, enabled=config.admission.give_way)
         self.gates = Gates()
         self.tally = Tally()
         self.directory = Directory(ttl_s=config.jobs.cache_refresh_ms / 1000)
         self.announce = Announcer(self.gates, self.tally, self.directory)
+        self.regulation = Regulation(
+            self.admission,
+            config.admission,
+            items=self._lane_items,
+            oldest_ready_s=self.announce.rings.oldest_ready_s,
+        )
         self.queues = Queues(self.directory, self.announce, self.gates)
         self.registry = Registry(bytes_max=config.ack.registry_mb * REGISTRY_MB)
         self.loop_lag_ms = 0.0
@@ -196,7 +205,7 @@ class Broker:
             directory=self.directory,
             lane=push_lanes[0],
             busy_lanes=push_lanes[1:],
-            slot=self._push_slot,
+            slot=self.giving_way.slot,
             announce=self.announce.pushed,
         )
         self._background: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = []
@@ -204,8 +213,20 @@ class Broker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._collector: metrics.BrokerCollector | None = None
 
-    def _push_slot(self) -> AbstractAsyncContextManager[None]:
-        return self.admission.slot("push")
+    def _totals(self) -> Totals:
+        consumers = self.claims.coalescer.items + self.acks.coalescer.items
+        counters = self.counters
+        pushed = self.push_combiner.flushed_items
+        return Totals(pushed, counters.pop_messages, counters.push_requests, consumers)
+
+    def _lane_items(self) -> dict[Kind, int]:
+        """What each lane has carried: messages, or steps of maintenance."""
+        return {
+            "push": self.push_combiner.flushed_items + self.counters.transactions,
+            "pop": self.counters.pop_messages,
+            "ack": self.counters.ack_messages,
+            "maint": self.admission.lines["maint"].granted,
+        }
 
     def combined(self) -> list[tuple[str, int, int]]:
         """(op, calls, items) of everything that shares calls."""
@@ -232,6 +253,13 @@ class Broker:
         await self._read_pool.open()
         await self.kv.open()
         self._collector = metrics.register(self)
+        rates = Rates(
+            self.admission,
+            self.regulation,
+            self.giving_way,
+            self.config.admission,
+            items=self._lane_items,
+        )
         for name, work in (
             ("push combiner", self.push_combiner.run()),
             ("database watch", self._watch_database()),
@@ -240,6 +268,7 @@ class Broker:
             ("floor", self.floor.run()),
             ("switches", self.switches.run()),
             ("loop lag", self._measure_lag()),
+            ("admission", rates.run()),
         ):
             self._keep_running(name, work)
         for name, begin in self._background:
@@ -384,6 +413,7 @@ class Broker:
             log.info("database %s", "connected" if ready else "lost")
         self.ready = ready
         self._pool.away = self._read_pool.away = self.kv.pool.away = not ready
+        self.admission.wait_s = WAIT_S if ready else AWAY_WAIT_S
         if not ready:
             # Calls in flight need not wait for their time limit: their answers do not come.
             for lane in self._lanes:
@@ -418,9 +448,10 @@ class Broker:
             for queue_id, counts in sorted(taken.items())
         ]
         try:
-            await chore_calls.queue_counter_add(
-                self.store.fetch, self.config.server.server_id, rows
-            )
+            async with self.admission.call_slot("maint"):
+                await chore_calls.queue_counter_add(
+                    self.store.fetch, self.config.server.server_id, rows
+                )
         except StoreError as error:
             log.info("statistics: %s", error.text)
             self.tally.give_back(taken)

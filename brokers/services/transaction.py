@@ -61,7 +61,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
             return _failure(transaction_id, "db_error", refused)
         timers = await timer_service.sealed(broker, request.tenant, request.timers)
         try:
-            async with broker.admission.slot("push"):
+            async with broker.admission.call_slot("push"):
                 rows = await calls.transaction_commit(
                     broker.store.fetch,
                     plan.groups,
@@ -137,7 +137,8 @@ class Plan:
         known = [broker.directory.partitions.get((tenant, *place)) for place in places]
         # Without a key a queue refuses: that is not said by an old flag.
         if any(row is None or (row.encryption_enabled and not keys.can_seal) for row in known):
-            known = list(await calls.partition_ensure(broker.store.fetch, tenant, places))
+            async with broker.admission.call_slot("push"):
+                known = list(await calls.partition_ensure(broker.store.fetch, tenant, places))
             for place, row in zip(places, known, strict=True):
                 if row is None:
                     return QUEUE_CHANGING
