@@ -10,13 +10,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 if TYPE_CHECKING:
     from brokers.flow.admission import Admission
-    from brokers.flow.giving_way import GivingWay
-    from brokers.flow.regulation import Regulation
+    from brokers.flow.traffic import Traffic
 
 
-def families(
-    admission: "Admission", regulation: "Regulation", giving_way: "GivingWay"
-) -> Iterator[Metric]:
+def families(admission: "Admission", traffic: "Traffic") -> Iterator[Metric]:
+    regulation, giving_way = traffic.regulation, traffic.giving_way
     lines = admission.lines.values()
     now = admission.clock()
     for name, text, values in (

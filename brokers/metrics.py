@@ -112,9 +112,7 @@ class BrokerCollector(Collector):
             items.add_metric([op], carried)
         yield fired
         yield items
-        yield from admission_metrics.families(
-            broker.admission, broker.regulation, broker.giving_way
-        )
+        yield from admission_metrics.families(broker.admission, broker.traffic)
         stats = broker.store.stats()
         yield gauge("queen_db_pool_size", "Connections of the pool", stats["size"])
         yield gauge("queen_db_pool_idle", "Idle connections", stats["idle"])

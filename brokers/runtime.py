@@ -26,21 +26,19 @@ from brokers.domain import Spooling
 from brokers.encryption import KeyRing
 from brokers.errors import StoreError
 from brokers.flow.acks import Acks
-from brokers.flow.admission import WAIT_S, Admission, Kind
+from brokers.flow.admission import WAIT_S, Admission
 from brokers.flow.announce import Announcer
 from brokers.flow.claims import Claims
 from brokers.flow.coalesce import SingleFlight
 from brokers.flow.floor import Floor
 from brokers.flow.gates import Gates
-from brokers.flow.giving_way import GivingWay, Totals
 from brokers.flow.kv import Kv
-from brokers.flow.rates import Rates
 from brokers.flow.registry import Registry
-from brokers.flow.regulation import Regulation
 from brokers.flow.siblings import Siblings
 from brokers.flow.sleep import Alarm
 from brokers.flow.switches import POP_MAINTENANCE, PUSH_MAINTENANCE, Switches
 from brokers.flow.tally import COLUMNS, Tally
+from brokers.flow.traffic import Traffic
 from brokers.leader_metrics import LeaderMetrics
 from brokers.message_ids import Minter
 from brokers.store import calls, chore_calls, install
@@ -141,17 +139,11 @@ class Broker:
         self.ids = Minter()
         self.keys = KeyRing(config.encryption.key, config.encryption.keys_old)
         self.admission = Admission(config.admission)
-        self.giving_way = GivingWay(self.admission, self._totals, enabled=config.admission.give_way)
         self.gates = Gates()
         self.tally = Tally()
         self.directory = Directory(ttl_s=config.jobs.cache_refresh_ms / 1000)
         self.announce = Announcer(self.gates, self.tally, self.directory)
-        self.regulation = Regulation(
-            self.admission,
-            config.admission,
-            items=self._lane_items,
-            oldest_ready_s=self.announce.rings.oldest_ready_s,
-        )
+        self.traffic = Traffic(self)
         self.queues = Queues(self.directory, self.announce, self.gates)
         self.registry = Registry(bytes_max=config.ack.registry_mb * REGISTRY_MB)
         self.loop_lag_ms = 0.0
@@ -205,28 +197,13 @@ class Broker:
             directory=self.directory,
             lane=push_lanes[0],
             busy_lanes=push_lanes[1:],
-            slot=self.giving_way.slot,
+            slot=self.traffic.giving_way.slot,
             announce=self.announce.pushed,
         )
         self._background: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._collector: metrics.BrokerCollector | None = None
-
-    def _totals(self) -> Totals:
-        consumers = self.claims.coalescer.items + self.acks.coalescer.items
-        counters = self.counters
-        pushed = self.push_combiner.flushed_items
-        return Totals(pushed, counters.pop_messages, counters.push_requests, consumers)
-
-    def _lane_items(self) -> dict[Kind, int]:
-        """What each lane has carried: messages, or steps of maintenance."""
-        return {
-            "push": self.push_combiner.flushed_items + self.counters.transactions,
-            "pop": self.counters.pop_messages,
-            "ack": self.counters.ack_messages,
-            "maint": self.admission.lines["maint"].granted,
-        }
 
     def combined(self) -> list[tuple[str, int, int]]:
         """(op, calls, items) of everything that shares calls."""
@@ -253,13 +230,6 @@ class Broker:
         await self._read_pool.open()
         await self.kv.open()
         self._collector = metrics.register(self)
-        rates = Rates(
-            self.admission,
-            self.regulation,
-            self.giving_way,
-            self.config.admission,
-            items=self._lane_items,
-        )
         for name, work in (
             ("push combiner", self.push_combiner.run()),
             ("database watch", self._watch_database()),
@@ -268,7 +238,7 @@ class Broker:
             ("floor", self.floor.run()),
             ("switches", self.switches.run()),
             ("loop lag", self._measure_lag()),
-            ("admission", rates.run()),
+            ("admission", self.traffic.run()),
         ):
             self._keep_running(name, work)
         for name, begin in self._background:

@@ -14,7 +14,6 @@ hands a slot to store/combine.py; flow/regulation.py moves the budget and the ca
 """
 
 import asyncio
-import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -30,8 +29,8 @@ KINDS: tuple[Kind, ...] = ("push", "pop", "ack", "maint")
 # Who is served first among equals: what frees, what delivers, what fills, what can wait.
 ORDER: tuple[Kind, ...] = ("ack", "pop", "push", "maint")
 
-# A lane without a share is served after so many others, too.
-PASSED_OVER_MAX = 100
+# A lane without a share gets one grant in so many, too.
+SHARE_MIN = 0.01
 WAIT_S = 30.0
 TOO_BUSY = "the broker has more to write than it may have in flight: retry"
 
@@ -44,12 +43,8 @@ class Line:
         self.share = share
         self.in_flight = 0
         self.cap = 0
-        # Slots below which the lane comes first, and how many grants to others it lets pass
-        # when several lanes are below theirs.
         self.share_slots = 0.0
-        self.patience = (
-            PASSED_OVER_MAX if share <= 0 else min(math.ceil(1 / share), PASSED_OVER_MAX)
-        )
+        # How many grants to others it has seen since it last got one, while it waited.
         self.passed_over = 0
         self.granted = 0
         self.queued = 0
@@ -61,11 +56,15 @@ class Line:
     def oldest_wait_s(self, now: float) -> float:
         return now - next(iter(self.waiters.values())) if self.waiters else 0.0
 
-    def comes_first(self) -> bool:
-        return self.in_flight < self.share_slots or self.is_starving()
+    def is_below_share(self) -> bool:
+        """Whether one more slot is within its share; a lane that has none is below it."""
+        if not self.in_flight:
+            return self.share > 0 or self.overdue() >= 1
+        return self.in_flight + 1 <= self.share_slots
 
-    def is_starving(self) -> bool:
-        return self.passed_over >= self.patience and not self.in_flight
+    def overdue(self) -> float:
+        """1 or more: by its share of the grants it would have been served by now."""
+        return (self.passed_over + 1) * max(self.share, SHARE_MIN)
 
 
 class Slot:
@@ -204,9 +203,13 @@ class Admission:
         ready = [line for line in self._order if line.waiters and line.in_flight < line.cap]
         if len(ready) < 2:
             return ready[0] if ready else None
-        first = [line for line in ready if line.comes_first()]
-        starving = [line for line in first if line.is_starving()]
-        return (starving or first or ready)[0]
+        first = [line for line in ready if line.is_below_share()]
+        if len(first) > 1:
+            # There may be fewer slots than lanes: then the order alone would starve the last.
+            latest = max(first, key=Line.overdue)
+            if latest.overdue() >= 1:
+                return latest
+        return (first or ready)[0]
 
 
 def _give_up(turn: asyncio.Future[None]) -> None:

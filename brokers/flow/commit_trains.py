@@ -11,15 +11,20 @@ from typing import NamedTuple
 
 
 class Seen(NamedTuple):
-    """`cycle_s`: mean time between trains while somebody waited, None when too few were seen."""
+    """`cycle_s`: mean time between trains while somebody waited, None when too few were seen.
+
+    `enough`: commits waited side by side often enough to have shown their trains.
+    """
 
     trains: int
     commits: int
     cycle_s: float | None
+    enough: bool
 
 
-# So many cycles are enough to tell their mean.
+# So many cycles are enough to tell their mean, and so many commits to have shown some.
 CYCLES_MIN = 8
+COMMITS_MIN = 32
 
 
 class CommitTrains:
@@ -34,6 +39,7 @@ class CommitTrains:
         self._commits = 0
         self._cycles = 0
         self._cycles_s = 0.0
+        self._beside = 0
 
     def completed(self, now: float, *, more: bool) -> None:
         """A commit of ours came back; `more`: others are under way."""
@@ -44,13 +50,16 @@ class CommitTrains:
             self._train_at = now
             self._trains += 1
         self._commits += 1
+        self._beside += more
         self._last_at = now
         self._more = more
 
     def take(self) -> Seen:
         """What was seen since this was last asked."""
-        cycle_s = self._cycles_s / self._cycles if self._cycles >= CYCLES_MIN else None
-        seen = Seen(self._trains, self._commits, cycle_s)
-        self._trains = self._commits = self._cycles = 0
+        enough = self._beside >= COMMITS_MIN
+        known = self._cycles >= (1 if enough else CYCLES_MIN)
+        cycle_s = self._cycles_s / self._cycles if known else None
+        seen = Seen(self._trains, self._commits, cycle_s, enough)
+        self._trains = self._commits = self._cycles = self._beside = 0
         self._cycles_s = 0.0
         return seen

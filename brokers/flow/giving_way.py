@@ -10,7 +10,7 @@ It waits at most as long again as since the last push call, and at most the part
 which consumers have of the requests: a few slow consumers slow nobody down, and pushes lose
 at most half of their rate. A push that comes alone never waits.
 
-Imports flow/admission. Used by runtime.py.
+Imports flow/admission. Used by flow/traffic.py; the slots go to store/combine.py.
 """
 
 import asyncio
@@ -68,6 +68,8 @@ class GivingWay:
         began = clock()
         self._look(requests)
         hold_s = min((began - self._went_at) * min(self._share, 1.0), HOLD_MAX_S)
+        if hold_s < LOOK_EVERY_S:
+            hold_s = 0.0  # not worth a timer
         quiet, slack = 0, requests // 2
         while self._ahead > slack and clock() < began + hold_s and quiet < QUIET_LOOKS:
             await asyncio.sleep(LOOK_EVERY_S)

@@ -23,8 +23,9 @@ BETTER = 0.05
 
 
 class LaneCap:
-    def __init__(self, cap: int) -> None:
-        self._cap = cap
+    def __init__(self) -> None:
+        # None: as many as there are.
+        self._cap: int | None = None
         self._tried: int | None = None
         self._upward = False
         self._ticks = 0
@@ -33,43 +34,44 @@ class LaneCap:
 
     def tick(self, score: float, *, peak: int, waiting: bool, lowest: int, highest: int) -> int:
         """The cap for the next tick. `peak`: most slots in flight since the last one."""
-        lowest = min(lowest, highest)
-        cap = self._cap if self._tried is None else self._tried
-        if peak < min(cap, highest) and not waiting:
+        if peak < self._now(lowest, highest) and not waiting:
             # It does not want more than it has: no reason to hold it down.
-            self._cap, self._tried, self._ticks = highest, None, 0
-            self._scores.clear()
+            self._cap = None
+            self._rest()
             return highest
         self._scores.append(score)
         self._ticks += 1
-        if self._tried is None:
-            if self._ticks >= REST_TICKS:
-                self._begin(lowest, highest)
-        elif self._ticks >= TRY_TICKS:
+        if self._tried is not None and self._ticks >= TRY_TICKS:
             self._judge()
-        cap = self._cap if self._tried is None else self._tried
-        return max(min(cap, highest), lowest)
+        elif self._tried is None and self._ticks >= REST_TICKS:
+            self._try(lowest, highest)
+        return self._now(lowest, highest)
 
-    def _begin(self, lowest: int, highest: int) -> None:
+    def _now(self, lowest: int, highest: int) -> int:
+        cap = self._cap if self._tried is None else self._tried
+        return highest if cap is None else max(min(cap, highest), min(lowest, highest))
+
+    def _try(self, lowest: int, highest: int) -> None:
         self._before = _mean(self._scores[-REST_TICKS // 2 :])
-        cap = max(min(self._cap, highest), lowest)
+        self._rest()
+        cap = self._now(lowest, highest)
         step = max(math.ceil(cap * STEP), 1)
         tried = min(cap + step, highest) if self._upward else max(cap - step, lowest)
-        self._cap, self._ticks = cap, 0
-        self._scores.clear()
         if tried == cap:
             self._upward = not self._upward
         else:
             self._tried = tried
 
     def _judge(self) -> None:
-        assert self._tried is not None
         change = _mean(self._scores) - self._before
         scale = abs(self._before)
         if change > BETTER * scale if self._upward else change >= -NO_WORSE * scale:
             self._cap = self._tried
         else:
             self._upward = not self._upward
+        self._rest()
+
+    def _rest(self) -> None:
         self._tried, self._ticks = None, 0
         self._scores.clear()
 

@@ -2,13 +2,13 @@
 
 Every tick the budget moves by additive increase and multiplicative decrease. It grows when
 somebody had to wait for a slot; it shrinks when half of the live slots have waited for
-several flush cycles: then PostgreSQL has more of us than it carries in a train. (Half, and
+some flush cycles: then PostgreSQL has more of us than it carries in a train. (Half, and
 not the oldest: one call that waits for somebody's row lock says nothing of the log.) Where
 commits come back so fast that no train can be told from the next there is nothing to
 steer by, and the budget is pinned.
 
-Imports config, flow/admission, flow/commit_trains, flow/lane_caps. Used by flow/rates.py
-and runtime.py.
+Imports config, flow/admission, flow/commit_trains, flow/lane_caps. Used by
+flow/traffic.py.
 """
 
 import logging
@@ -21,9 +21,9 @@ from brokers.flow.lane_caps import LaneCap
 
 log = logging.getLogger(__name__)
 
-# So many cycles a commit waits at most while PostgreSQL keeps up: one that is under way and
-# its own, and one more for what is not the commit.
-CYCLES_WAITED = 4.0
+# A commit waits for the flush that is under way and for its own: while PostgreSQL keeps up, half
+# of them have waited for about one cycle.
+CYCLES_WAITED = 2.0
 SHRUNK_TO = 0.75
 # A cycle of fewer gaps than this is not to be told from single commits.
 GAPS_SEEN = 3.0
@@ -51,8 +51,8 @@ class Regulation:
         self._ticked_at = admission.clock()
         self._carried: Mapping[Kind, int] = dict.fromkeys(KINDS, 0)
         self._ceiling = max(config.max, 1)
-        self._caps = {kind: LaneCap(self._ceiling) for kind in KINDS}
-        self._unseen_ticks = 0
+        self._caps = {kind: LaneCap() for kind in KINDS}
+        self._unlike_ticks = 0
         self.pinned = False
         self.trains_per_s = 0.0
         self.commits_per_train = 0.0
@@ -84,20 +84,17 @@ class Regulation:
             )
 
     def _judge_sight(self, seen: Seen) -> None:
-        """Whether flush cycles are long enough to be seen. Too few of them say nothing."""
-        if seen.cycle_s is None:
+        """Whether flush cycles are long enough to be seen. Few commits say nothing of that."""
+        if seen.cycle_s is not None:
+            known_s = seen.cycle_s if self.cycle_s is None else self.cycle_s
+            self.cycle_s = known_s + FRESH * (seen.cycle_s - known_s)
+        elif not seen.enough:
             return
-        if self.cycle_s is None:
-            self.cycle_s = seen.cycle_s
-        self.cycle_s += FRESH * (seen.cycle_s - self.cycle_s)
-        unseen = seen.cycle_s < GAPS_SEEN * self._config.train_gap_us / 1e6
-        if unseen != self.pinned:
-            self._unseen_ticks += 1
-        else:
-            self._unseen_ticks = 0
-        if self._unseen_ticks >= TICKS_SURE:
-            self.pinned = unseen
-            self._unseen_ticks = 0
+        # Without any gap between them, all the commits were one train.
+        unseen = (seen.cycle_s or 0.0) < GAPS_SEEN * self._config.train_gap_us / 1e6
+        self._unlike_ticks = self._unlike_ticks + 1 if unseen != self.pinned else 0
+        if self._unlike_ticks >= TICKS_SURE:
+            self.pinned, self._unlike_ticks = unseen, 0
 
     def _budget(self, now: float) -> int:
         admission, config = self._admission, self._config
@@ -112,7 +109,9 @@ class Regulation:
 
     def _median_age_s(self, now: float) -> float:
         live = list(self._admission.live)
-        return now - live[len(live) // 2].began if live else 0.0
+        if len(live) <= self._config.min:
+            return 0.0
+        return now - live[len(live) // 2].began
 
     def _next_caps(self, passed_s: float) -> dict[Kind, int]:
         admission = self._admission
