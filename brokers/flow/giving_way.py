@@ -24,7 +24,7 @@ REQUESTS_MIN = 8
 LOOK_EVERY_S = 0.002
 # Consumers that were idle at so many looks are not pressing.
 QUIET_LOOKS = 2
-HOLD_MAX_S = 0.1
+HOLD_MAX_S = 0.5
 # How much of the new is in a smoothed figure.
 FRESH = 0.25
 
