@@ -193,6 +193,8 @@ class AdmissionConfig:
         "QUEEN_ADMISSION_TRAIN_GAP_US", default=300, floor=1, high=1_000_000
     )
     trace: bool = setting("QUEEN_ADMISSION_TRACE", default=False)
+    give_way: bool = setting("QUEEN_ADMISSION_GIVE_WAY", default=True)
+    log_rates_ms: int = setting("QUEEN_LOG_RATES_MS", default=10_000, floor=100, high=INT_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,8 @@ SUMMED_GAUGES = frozenset(
         "queen_admission_budget",
         "queen_admission_inflight",
         "queen_admission_waiting",
+        "queen_admission_cap",
+        "queen_admission_trains_per_s",
         "queen_db_pool_size",
         "queen_db_pool_idle",
         "queen_db_pool_active",
@@ -34,6 +36,7 @@ SUMMED_GAUGES = frozenset(
 GREATEST_GAUGES = frozenset(
     {
         "python_info",
+        "queen_admission_oldest_wait_seconds",
         "queen_file_buffer_oldest_age_seconds",
         "queen_maintenance_mode_enabled",
         "queen_pop_maintenance_mode_enabled",

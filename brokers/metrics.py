@@ -3,8 +3,8 @@
 Counters are plain integers that the hot paths add to; a collector reads them when somebody
 scrapes. Names and labels are the contract's.
 
-Imports domain, kv_metrics, mesh_metrics, spool_metrics. Used by services/ (through
-Broker.counters) and runtime.py.
+Imports domain, admission_metrics, kv_metrics, mesh_metrics, spool_metrics. Used by services/
+(through Broker.counters) and runtime.py.
 """
 
 import resource
@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from brokers import kv_metrics, mesh_metrics, spool_metrics
+from brokers import admission_metrics, kv_metrics, mesh_metrics, spool_metrics
 from brokers.domain import AckOutcome
 
 if TYPE_CHECKING:
@@ -115,12 +115,7 @@ class BrokerCollector(Collector):
         yield counter("queen_probe_calls", "Probe calls to the database", counters.probe_calls)
         yield from _batches(broker)
         yield from _pops(counters)
-        inflight = GaugeMetricFamily(
-            "queen_admission_inflight", "Write transactions in flight", labels=["lane"]
-        )
-        for kind, count in broker.admission.in_flight.items():
-            inflight.add_metric([kind], count)
-        yield inflight
+        yield from admission_metrics.families(broker.admission, broker.traffic)
         stats = broker.store.stats()
         yield gauge("queen_db_pool_size", "Connections of the pool", stats["size"])
         yield gauge("queen_db_pool_idle", "Idle connections", stats["idle"])

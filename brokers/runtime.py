@@ -14,7 +14,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -29,7 +28,7 @@ from brokers.encryption import KeyRing
 from brokers.errors import StoreError
 from brokers.flow.access import Access
 from brokers.flow.acks import Acks
-from brokers.flow.admission import Admission
+from brokers.flow.admission import WAIT_S, Admission
 from brokers.flow.announce import Announcer
 from brokers.flow.claims import Claims
 from brokers.flow.coalesce import SingleFlight
@@ -43,12 +42,13 @@ from brokers.flow.siblings import Siblings
 from brokers.flow.sleep import Alarm
 from brokers.flow.switches import POP_MAINTENANCE, PUSH_MAINTENANCE, Switches
 from brokers.flow.tally import Tally
+from brokers.flow.traffic import Traffic
 from brokers.leader_metrics import LeaderMetrics
 from brokers.message_ids import Minter
 from brokers.store import calls, chore_calls, install
 from brokers.store.combine import BUSY_LANES, Aside, PushCombiner
 from brokers.store.directory import Directory, PartitionKey
-from brokers.store.pool import Lane, Pool
+from brokers.store.pool import AWAY_WAIT_S, Lane, Pool
 from brokers.timer_metrics import TimerMetrics
 from mesh.hints import Hint, QueueChanged, Switched
 
@@ -142,11 +142,12 @@ class Broker:
         self.counters = metrics.Counters()
         self.ids = Minter()
         self.keys = KeyRing(config.encryption.key, config.encryption.keys_old)
-        self.admission = Admission()
+        self.admission = Admission(config.admission)
         self.gates = Gates()
         self.tally = Tally()
         self.directory = Directory(ttl_s=config.jobs.cache_refresh_ms / 1000)
         self.announce = Announcer(self.gates, self.tally, self.directory)
+        self.traffic = Traffic(self)
         self.queues = Queues(self.directory, self.announce, self.gates)
         self.registry = Registry(bytes_max=config.ack.registry_mb * REGISTRY_MB)
         self.loop_lag_ms = 0.0
@@ -204,16 +205,13 @@ class Broker:
             directory=self.directory,
             lane=push_lanes[0],
             busy_lanes=push_lanes[1:],
-            slot=self._push_slot,
+            slot=self.traffic.giving_way.slot,
             announce=self.announce.pushed,
         )
         self._background: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._collector: metrics.BrokerCollector | None = None
-
-    def _push_slot(self) -> AbstractAsyncContextManager[None]:
-        return self.admission.slot("push")
 
     def combined(self) -> list[tuple[str, int, int, Collection[float]]]:
         """(op, calls, items, seconds of the latest calls) of everything that shares calls."""
@@ -251,6 +249,7 @@ class Broker:
             ("loop lag", self._measure_lag()),
             ("quotas", self.quotas.run()),
             *self.access.background(),
+            ("admission", self.traffic.run()),
         ):
             self._keep_running(name, work)
         for name, begin in self._background:
@@ -398,6 +397,7 @@ class Broker:
             log.info("database %s", "connected" if ready else "lost")
         self.ready = ready
         self._pool.away = self._read_pool.away = self.kv.pool.away = not ready
+        self.admission.wait_s = WAIT_S if ready else AWAY_WAIT_S
         if not ready:
             # Calls in flight need not wait for their time limit: their answers do not come.
             for lane in self._lanes:

@@ -69,9 +69,10 @@ class Claims:
     ) -> None:
         """Return a lease that nobody saw, uncharged; if that fails it runs out by itself."""
         try:
-            await lease_calls.lease_release(
-                self._broker.store.fetch, lease_id, partition_ids, group
-            )
+            async with self._broker.admission.call_slot("ack"):
+                await lease_calls.lease_release(
+                    self._broker.store.fetch, lease_id, partition_ids, group
+                )
         except StoreError as error:
             log.info("claim not handed back, its lease will run out: %s", error.text)
             return

@@ -71,9 +71,10 @@ class History:
             while waiting:
                 ids = waiting[:QUEUES_PER_CALL]
                 rows = [(one, [getattr(taken[one], name) for name in COLUMNS]) for one in ids]
-                await history_calls.queue_counter_add(
-                    broker.store.fetch, broker.config.server.server_id, rows
-                )
+                async with broker.admission.call_slot("maint"):
+                    await history_calls.queue_counter_add(
+                        broker.store.fetch, broker.config.server.server_id, rows
+                    )
                 del waiting[:QUEUES_PER_CALL]
             await self._flush_broker()
         except StoreError as error:

@@ -40,10 +40,11 @@ class Entry:
     """One partition in a ring.
 
     `more`: when the lease on it ends, messages are left. `freed`: it was released while
-    somebody was looking, whose report of a lease is old news then.
+    somebody was looking, whose report of a lease is old news then. `since`: when it last
+    became ready.
     """
 
-    __slots__ = ("epoch", "freed", "lease", "more", "nap", "state")
+    __slots__ = ("epoch", "freed", "lease", "more", "nap", "since", "state")
 
     def __init__(self, epoch: int) -> None:
         self.state = READY
@@ -52,6 +53,7 @@ class Entry:
         self.more = False
         self.freed = False
         self.lease = ""
+        self.since = time.monotonic()
 
 
 class Ring:
@@ -95,6 +97,11 @@ class Ring:
     @property
     def ready_count(self) -> int:
         return len(self._ready)
+
+    def oldest_ready_s(self, now: float) -> float:
+        """For how long the first in the row has been ready."""
+        first = next(iter(self._ready), None)
+        return 0.0 if first is None else max(now - self._entries[first].since, 0.0)
 
     def is_ready(self, partition_id: int) -> bool:
         return partition_id in self._ready
@@ -305,6 +312,7 @@ class Ring:
 
     def _rise(self, partition_id: int, entry: Entry) -> None:
         entry.state = READY
+        entry.since = time.monotonic()
         self._ready[partition_id] = None
         self._wake(self, partition_id)
 
@@ -415,6 +423,11 @@ class Rings:
                     ring.clear()
             if not groups:
                 del self._rings[queue_id]
+
+    def oldest_ready_s(self) -> float:
+        """For how long the partition has been ready that has been so for longest."""
+        now = time.monotonic()
+        return max((ring.oldest_ready_s(now) for ring in self.all()), default=0.0)
 
     def all(self) -> list[Ring]:
         return [ring for groups in self._rings.values() for ring in groups.values()]

@@ -67,7 +67,8 @@ class Bundle:
         known = [broker.directory.partitions.get((tenant, *place)) for place in places]
         # Without a key a queue refuses: that is not said by an old flag.
         if any(row is None or (row.encryption_enabled and not keys.can_seal) for row in known):
-            known = list(await calls.partition_ensure(broker.store.fetch, tenant, places))
+            async with broker.admission.call_slot("push"):
+                known = list(await calls.partition_ensure(broker.store.fetch, tenant, places))
             for place, row in zip(places, known, strict=True):
                 if row is None:
                     return QUEUE_CHANGING

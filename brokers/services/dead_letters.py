@@ -102,7 +102,7 @@ async def purge(broker: "Broker", tenant: UUID, queue: str, group: str | None) -
     deleted = 0
     step: PurgeStep | None = None
     while True:
-        async with broker.admission.slot("maint"):
+        async with broker.admission.call_slot("maint"):
             step = await calls.dead_letter_purge(
                 broker.store.fetch, tenant, queue, group, after=step, rows_max=PURGE_ROWS_MAX
             )
@@ -146,7 +146,10 @@ async def replay(broker: "Broker", request: ReplayRequest) -> Replayed | None:
             await _check_readable(keys, letter.payload)
         queue = letter.queue if request.queue is None else request.queue
         partition = letter.partition if request.partition is None else request.partition
-        [place] = await hot_calls.partition_ensure(broker.store.fetch, tenant, [(queue, partition)])
+        async with broker.admission.call_slot("maint"):
+            [place] = await hot_calls.partition_ensure(
+                broker.store.fetch, tenant, [(queue, partition)]
+            )
         if place is None:
             continue
         if place.encryption_enabled and not letter.encrypted:
@@ -154,7 +157,7 @@ async def replay(broker: "Broker", request: ReplayRequest) -> Replayed | None:
                 raise StoreError(NO_KEY)
             payload = await bounded(partial(keys.seal, letter.payload), len(letter.payload))
             letter = letter._replace(payload=payload, encrypted=True)
-        async with broker.admission.slot("maint"):
+        async with broker.admission.call_slot("maint"):
             result = await calls.dead_letter_replay(
                 broker.store.fetch,
                 letter.id,

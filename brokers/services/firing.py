@@ -190,9 +190,10 @@ class Firing:
             if not load.settled:
                 strangers.setdefault(load.key[0], []).append(load)
         for tenant, theirs in strangers.items():
-            rows = await calls.partition_ensure(
-                self._fetch, tenant, [load.key[1:] for load in theirs], metered=False
-            )
+            async with self._broker.admission.slot("maint"):
+                rows = await calls.partition_ensure(
+                    self._fetch, tenant, [load.key[1:] for load in theirs], metered=False
+                )
             for load, row in zip(theirs, rows, strict=True):
                 load.row = row
                 if row is not None:
@@ -245,16 +246,17 @@ class Firing:
         """The timers' own fault: they back off, and at the limit become dead letters."""
         timers = [(one, load.row) for load in loads for one in load.timers]
         self._metrics.fire_failures[error.sqlstate[:2]] += 1
-        rows = await timer_calls.timer_fail(
-            self._fetch,
-            token,
-            [one.place for one, _ in timers],
-            [None if row is None else row.id for _, row in timers],
-            error=error.text.split("\n")[0][:ERROR_CHARACTERS_MAX],
-            backoff_min_ms=self._config.backoff_min_ms,
-            backoff_max_ms=self._config.backoff_max_ms,
-            attempts_max=self._config.attempts_max,
-        )
+        async with self._broker.admission.slot("maint"):
+            rows = await timer_calls.timer_fail(
+                self._fetch,
+                token,
+                [one.place for one, _ in timers],
+                [None if row is None else row.id for _, row in timers],
+                error=error.text.split("\n")[0][:ERROR_CHARACTERS_MAX],
+                backoff_min_ms=self._config.backoff_min_ms,
+                backoff_max_ms=self._config.backoff_max_ms,
+                attempts_max=self._config.attempts_max,
+            )
         for load in loads:
             load.settled = True
         dead = sum(row.dead for row in rows)
@@ -272,16 +274,17 @@ class Firing:
             return
         self._metrics.fired["transient"] += len(timers)
         try:
-            await timer_calls.timer_fail(
-                self._fetch,
-                token,
-                [one.place for one in timers],
-                [None] * len(timers),
-                error=None,
-                backoff_min_ms=backoff_ms,
-                backoff_max_ms=self._config.backoff_max_ms,
-                attempts_max=self._config.attempts_max,
-            )
+            async with self._broker.admission.slot("maint"):
+                await timer_calls.timer_fail(
+                    self._fetch,
+                    token,
+                    [one.place for one in timers],
+                    [None] * len(timers),
+                    error=None,
+                    backoff_min_ms=backoff_ms,
+                    backoff_max_ms=self._config.backoff_max_ms,
+                    attempts_max=self._config.attempts_max,
+                )
         except StoreError as error:
             log.info("timers wait for the end of their lease: %s", error.text)
 

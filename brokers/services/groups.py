@@ -65,7 +65,7 @@ async def seek(broker: "Broker", request: SeekRequest) -> int | None:
     try:
         for first in range(0, len(target.partition_ids), STEP_PARTITIONS):
             step = target.partition_ids[first : first + STEP_PARTITIONS]
-            async with broker.admission.slot("maint"):
+            async with broker.admission.call_slot("maint"):
                 put = await group_calls.group_seek(
                     broker.store.fetch, target.queue_id, request.group, step, request.at
                 )
@@ -85,7 +85,7 @@ async def delete(
     ids = await group_calls.group_queues(broker.reads.fetch, tenant, group, queue)
     for queue_id in ids:
         try:
-            async with broker.admission.slot("maint"):
+            async with broker.admission.call_slot("maint"):
                 gone = await group_calls.group_delete(
                     broker.store.fetch, queue_id, group, forget=forget
                 )
@@ -99,14 +99,14 @@ async def delete(
 
 async def start_from(broker: "Broker", tenant: UUID, group: str, at: datetime) -> int:
     """Where cursors begin that are not there yet; how many subscriptions that changed."""
-    async with broker.admission.slot("maint"):
+    async with broker.admission.call_slot("maint"):
         return await group_calls.group_start(broker.store.fetch, tenant, group, at)
 
 
 async def _known(broker: "Broker", queue_id: int, group: str) -> bool:
     """Register the group unless it is; False when the queue is gone."""
     mode = "all" if group == QUEUE_MODE else broker.config.pop.subscription_mode
-    async with broker.admission.slot("maint"):
+    async with broker.admission.call_slot("maint"):
         stored = await calls.group_register(
             broker.store.fetch, queue_id, group, mode=mode, since=None, conflation=False
         )

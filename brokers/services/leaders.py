@@ -112,10 +112,11 @@ class Leaders:
             return task.every_ms / 1000
         fetch = self._broker.store.fetch
         server_id = self._broker.config.server.server_id
-        began = time.monotonic()
-        taken = await calls.lease_take(
-            fetch, task.name, server_id, lease_ms=self._lease_ms, interval_ms=task.every_ms
-        )
+        async with self._broker.admission.slot("maint"):
+            began = time.monotonic()
+            taken = await calls.lease_take(
+                fetch, task.name, server_id, lease_ms=self._lease_ms, interval_ms=task.every_ms
+            )
         if taken.token is None:
             assert taken.wait_us is not None
             return taken.wait_us / 1e6
@@ -141,6 +142,7 @@ class Leaders:
 
     async def _give_back(self, task: Task, term: Term) -> None:
         interval_ms = 0 if term.cut_short else task.every_ms
-        await calls.lease_done(
-            self._broker.store.fetch, task.name, term.token, interval_ms=interval_ms
-        )
+        async with self._broker.admission.slot("maint"):
+            await calls.lease_done(
+                self._broker.store.fetch, task.name, term.token, interval_ms=interval_ms
+            )

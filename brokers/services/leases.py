@@ -19,7 +19,7 @@ async def extend(broker: "Broker", tenant: UUID, lease_id: str, seconds: int) ->
     known = uuid_text(lease_id)
     if known is None:
         return LeaseExtension(renewed=0, expires_at=None)
-    async with broker.admission.slot("ack"):
+    async with broker.admission.call_slot("ack"):
         renewed, expires_at = await lease_calls.lease_extend(
             broker.store.fetch,
             broker.tenant_filter(tenant),

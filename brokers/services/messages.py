@@ -181,7 +181,7 @@ async def inspect(
 
 async def delete(broker: "Broker", tenant: UUID, partition_uid: UUID, transaction_id: str) -> int:
     """Delete the dead letters of an address; a live message stays where it is."""
-    async with broker.admission.slot("maint"):
+    async with broker.admission.call_slot("maint"):
         return await calls.dead_letter_delete(
             broker.store.fetch, tenant, partition_uid, frames.literal(transaction_id)
         )

@@ -21,7 +21,7 @@ async def set_paused(
     broker: "Broker", tenant: UUID, queue: str, *, paused: bool
 ) -> calls.Paused | None:
     """None when there is no such queue. What is out under a lease may be acked as before."""
-    async with broker.admission.slot("maint"):
+    async with broker.admission.call_slot("maint"):
         done = await calls.queue_pause(broker.store.fetch, tenant, queue, paused=paused)
     if done is None:
         return None

@@ -13,7 +13,7 @@ import asyncio
 import itertools
 import time
 from typing import TYPE_CHECKING
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from brokers import frames
 from brokers.domain import PopRequest, PopResult
@@ -223,11 +223,13 @@ class Visit:
         key = (request.tenant, request.queue)
         queue = directory.queues.get(key)
         if queue is None:
-            queue = await broker.lookups.run(
-                ("queue", *key), lambda: calls.queue_ensure(fetch, *key)
-            )
+            queue = await broker.lookups.run(("queue", *key), lambda: self._ensure_queue(*key))
             directory.queues.put(key, queue)
         return [queue]
+
+    async def _ensure_queue(self, tenant: UUID, name: str) -> QueueRow:
+        async with self._broker.admission.call_slot("pop"):
+            return await calls.queue_ensure(self._broker.store.fetch, tenant, name)
 
     async def _subscribe(self, queues: list[QueueRow]) -> bool | None:
         """The stored conflation policy of the group on these queues (of the last of them)."""

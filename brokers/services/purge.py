@@ -106,7 +106,7 @@ async def _purge_lane(
     rounds = 0
     messages = 0
     while True:
-        async with broker.admission.slot("maint"):
+        async with broker.admission.call_slot("maint"):
             step = await calls.partition_purge(
                 broker.store.fetch,
                 lane,
@@ -136,7 +136,7 @@ async def _purge_letters(broker: "Broker", request: PurgeRequest) -> int:
     deleted = 0
     until: datetime | None = None
     while True:
-        async with broker.admission.slot("maint"):
+        async with broker.admission.call_slot("maint"):
             step, until = await calls.purge_letters(
                 broker.store.fetch,
                 request.tenant,

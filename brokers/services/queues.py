@@ -93,7 +93,7 @@ class ConfigureRequest:
 async def configure(broker: "Broker", request: ConfigureRequest) -> dict[str, Any]:
     """Create or edit a queue; the answer tells every option that is in force now."""
     patch = _patch(request)
-    async with broker.admission.slot("maint"):
+    async with broker.admission.call_slot("maint"):
         row = await calls.queue_configure(broker.store.fetch, request.tenant, request.queue, patch)
     broker.queues.forget(request.tenant, request.queue)
     return {
@@ -110,7 +110,7 @@ async def configure(broker: "Broker", request: ConfigureRequest) -> dict[str, An
 
 async def delete(broker: "Broker", tenant: UUID, name: str) -> bool:
     """Take a queue and all it holds out of everybody's reach; False when there was none."""
-    async with broker.admission.slot("maint"):
+    async with broker.admission.call_slot("maint"):
         partitions = await calls.queue_delete(broker.store.fetch, tenant, name)
     broker.queues.forget(tenant, name, deleted=True)
     return partitions is not None

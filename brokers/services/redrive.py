@@ -86,7 +86,7 @@ async def create(broker: "Broker", request: RedriveRequest) -> RedriveRow:
     except StoreError as error:
         log.info("redrive of %s is not counted: %s", which.queue, error.text)
         total = None
-    async with broker.admission.slot("maint"):
+    async with broker.admission.call_slot("maint"):
         outcome, redrive_id = await calls.redrive_create(
             broker.store.fetch,
             tenant,
@@ -141,7 +141,7 @@ async def resume(broker: "Broker", tenant: UUID, redrive_id: UUID | None) -> Red
 async def _turn(broker: "Broker", tenant: UUID, redrive_id: UUID | None, state: str) -> RedriveRow:
     if redrive_id is None:
         raise RequestError(GONE, code="not_found")
-    async with broker.admission.slot("maint"):
+    async with broker.admission.call_slot("maint"):
         was = await calls.redrive_turn(broker.store.fetch, tenant, redrive_id, state)
     if was is None:
         raise RequestError(GONE, code="not_found")
@@ -256,9 +256,10 @@ async def _places(broker: "Broker", page: RedrivePage) -> list[Place] | None:
     distinct = list(dict.fromkeys(names))
     if not distinct:
         return []
-    rows = await hot_calls.partition_ensure(
-        broker.store.fetch, page.tenant, [(queue, name) for name in distinct]
-    )
+    async with broker.admission.slot("maint"):
+        rows = await hot_calls.partition_ensure(
+            broker.store.fetch, page.tenant, [(queue, name) for name in distinct]
+        )
     found = dict(zip(distinct, rows, strict=True))
     places: list[Place] = []
     for name in names:

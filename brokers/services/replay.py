@@ -129,9 +129,10 @@ class Replay:
 
     async def pass_over(self, spool_id: UUID, file: str, start: int, count: int) -> None:
         try:
-            await spool_calls.pass_over(
-                self._fetch, self._mark(spool_id, file, start), count, wait_ms=self._wait_ms
-            )
+            async with self._broker.admission.slot("maint"):
+                await spool_calls.pass_over(
+                    self._fetch, self._mark(spool_id, file, start), count, wait_ms=self._wait_ms
+                )
         except StoreError as error:
             raise _drain_error(error) from error
 
@@ -139,19 +140,21 @@ class Replay:
         """The spool waits and is not being drained: what it will be judged by must stay."""
         start = (await self.marks(spool_id)).get(file, 0)
         try:
-            await spool_calls.pass_over(
-                self._fetch,
-                self._mark(spool_id, file, start),
-                0,
-                wait_ms=self._wait_ms,
-                oldest_us=oldest_us,
-            )
+            async with self._broker.admission.slot("maint"):
+                await spool_calls.pass_over(
+                    self._fetch,
+                    self._mark(spool_id, file, start),
+                    0,
+                    wait_ms=self._wait_ms,
+                    oldest_us=oldest_us,
+                )
         except StoreError as error:
             raise _drain_error(error) from error
 
     async def forget(self, spool_id: UUID, files: Sequence[str]) -> None:
         try:
-            await spool_calls.forget(self._fetch, spool_id, files)
+            async with self._broker.admission.slot("maint"):
+                await spool_calls.forget(self._fetch, spool_id, files)
         except StoreError as error:
             raise ReplayTransient(error.text) from error
 
@@ -174,7 +177,8 @@ class Replay:
         for tenant, unknown in strangers.items():
             names = [key[1:] for key in unknown]
             # Accepted is accepted: what lies here is within no quota any more.
-            rows = await calls.partition_ensure(self._fetch, tenant, names, metered=False)
+            async with self._broker.admission.slot("maint"):
+                rows = await calls.partition_ensure(self._fetch, tenant, names, metered=False)
             for key, row in zip(unknown, rows, strict=True):
                 if row is None:
                     return None

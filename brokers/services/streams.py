@@ -113,7 +113,7 @@ async def register(broker: "Broker", request: RegisterRequest) -> Registered:
     grant: stream_grants.Grant | None = stream_grants.Grant(None)
     if broker.config.tenancy.header and request.tenant != DEFAULT_TENANT:
         grant = await stream_grants.grant_of(broker, request.tenant)
-    async with broker.admission.slot("maint"):
+    async with broker.admission.call_slot("maint"):
         return await stream_calls.stream_register(
             broker.store.fetch,
             request.tenant,
@@ -163,7 +163,7 @@ async def cycle(broker: "Broker", request: CycleRequest) -> CycleResult:
         if refused is not None:
             return CycleResult(error=refused)
         try:
-            async with broker.admission.slot("push" if bundle.groups else "ack"):
+            async with broker.admission.call_slot("push" if bundle.groups else "ack"):
                 rows = await stream_calls.stream_cycle(
                     broker.store.fetch,
                     broker.tenant_filter(request.tenant),

@@ -41,7 +41,7 @@ async def _register(
 ) -> bool | None:
     discovery = request.queue is None
     mode, since = subscription_start(request, broker.config.pop.subscription_mode)
-    async with broker.admission.slot("pop"):
+    async with broker.admission.call_slot("pop"):
         return await calls.group_register(
             broker.store.fetch,
             queue_id,

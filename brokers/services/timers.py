@@ -67,9 +67,13 @@ async def _apply(broker: "Broker", request: ApplyRequest) -> list[TimerOutcome]:
     for _ in range(SEAL_ROUNDS_MAX):
         operations = await sealed(broker, request.tenant, request.operations)
         try:
-            return await timer_calls.timer_apply(
-                broker.store.fetch, request.tenant, operations, producer_sub=request.producer_sub
-            )
+            async with broker.admission.call_slot("push"):
+                return await timer_calls.timer_apply(
+                    broker.store.fetch,
+                    request.tenant,
+                    operations,
+                    producer_sub=request.producer_sub,
+                )
         except Permanent as error:
             if not learned(broker, request.tenant, request.operations, error):
                 raise

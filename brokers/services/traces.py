@@ -51,7 +51,7 @@ class NamedPage:
 async def add(broker: "Broker", trace: NewTrace) -> str | None:
     """The new trace's id; None when there is no such partition for this tenant."""
     trace_id = broker.ids.mint()
-    async with broker.admission.slot("maint"):
+    async with broker.admission.call_slot("maint"):
         added = await trace_calls.trace_add(
             broker.store.fetch,
             trace_id,

@@ -53,7 +53,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
             return _failure(transaction_id, "db_error", refused)
         timers = await timer_service.sealed(broker, request.tenant, request.timers)
         try:
-            async with broker.admission.slot("push"):
+            async with broker.admission.call_slot("push"):
                 rows = await calls.transaction_commit(
                     broker.store.fetch,
                     plan.bundle.groups,

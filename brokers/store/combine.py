@@ -51,7 +51,8 @@ DURATIONS_KEPT = 512
 CHANGED_MEANWHILE = "the queue was changed meanwhile: retry"
 QUEUE_FULL = "the queue is full (maxSize)"
 
-Slot = Callable[[], AbstractAsyncContextManager[Any]]
+# For a call that carries so many requests as yet.
+Slot = Callable[[int], AbstractAsyncContextManager[Any]]
 Announce = Callable[[Sequence[tuple[UUID, str, str, int, int, int]]], None]
 Room = OrderedDict[PartitionKey, Gate]
 
@@ -160,7 +161,7 @@ class PushCombiner:
                 arrived.clear()
                 continue
             try:
-                async with self._slot():
+                async with self._slot(sum(len(load.parcels) for load in loads)):
                     # What arrived while we waited for the slot rides along.
                     loads += self._take(Path.STORE, loads)
                     await self._flush(loads, self._lane, wait_ms=0)
@@ -440,7 +441,7 @@ class PushCombiner:
     async def _flush_alone(self, load: Load) -> None:
         lane = await self._busy_lanes.get()
         try:
-            async with self._slot():
+            async with self._slot(0):
                 await self._flush([load], lane, wait_ms=self._config.busy_ms)
         except asyncio.CancelledError:
             load.fail(OUTCOME_UNKNOWN)
