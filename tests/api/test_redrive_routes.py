@@ -3,7 +3,6 @@
 Method: HTTP against a real broker, which leads the task itself; messages die by a `dlq` ack.
 """
 
-import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -193,9 +192,9 @@ def test_a_list_that_is_asked_for_wrongly_is_a_400(wire, params):
     ("path", "allowed"),
     [
         (REDRIVE, {"GET", "HEAD", "POST"}),
-        (f"{REDRIVE}/{uuid.uuid4()}", {"GET", "HEAD"}),
-        (f"{REDRIVE}/{uuid.uuid4()}/cancel", {"POST"}),
-        (f"{REDRIVE}/{uuid.uuid4()}/resume", {"POST"}),
+        (f"{REDRIVE}/{UNKNOWN_UUID}", {"GET", "HEAD"}),
+        (f"{REDRIVE}/{UNKNOWN_UUID}/cancel", {"POST"}),
+        (f"{REDRIVE}/{UNKNOWN_UUID}/resume", {"POST"}),
     ],
 )
 def test_another_method_is_a_405(wire, path, allowed):
