@@ -3,69 +3,21 @@
 uvicorn would replace the SIGTERM handler, close idle connections after 5 s and answer a
 broken request line with plain text; here it does none of that.
 
-Imports brokers.config. Used by serving.py.
+Imports brokers.{api,config}, serving_protocol. Used by serving.py.
 """
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from brokers.api.door import Door
 from brokers.config import ServerConfig
-
-BROKEN_REQUEST = b'{"error":"invalid HTTP request"}'
-
-
-class Corked:
-    """A transport that sends what one step of the loop writes in one piece.
-
-    uvicorn writes head and body of an answer one after the other: two system calls, two
-    packets, and a client that is woken twice.
-    """
-
-    __slots__ = ("_loop", "_transport", "_written")
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._written: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        if not self._written:
-            self._loop.call_soon(self._send)
-        self._written.append(data)
-
-    def _send(self) -> None:
-        if self._written:
-            written, self._written = self._written, []
-            self._transport.write(b"".join(written))
-
-    def close(self) -> None:
-        self._send()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
-class JsonProtocol(HttpToolsProtocol):
-    """Every body that we send is JSON, the one for what is not even HTTP too."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
-
-    def send_400_response(self, msg: str) -> None:
-        self.transport.write(
-            STATUS_LINE[400]
-            + b"content-type: application/json\r\ncontent-length: %d\r\n" % len(BROKEN_REQUEST)
-            + b"connection: close\r\n\r\n"
-            + BROKEN_REQUEST
-        )
-        self.transport.close()
+from queen_project.serving_protocol import HotSide, JsonProtocol
 
 
 class _Server(uvicorn.Server):
@@ -86,13 +38,14 @@ class UvicornFront:
     """Without a listener it serves the connections that it is given."""
 
     def __init__(
-        self, application: Any, listener: socket.socket | None, config: ServerConfig
+        self, application: Any, door: Door, listener: socket.socket | None, config: ServerConfig
     ) -> None:
+        hot = HotSide(door, body_bytes_max=config.body_bytes_max)
         self._listeners = [] if listener is None else [listener]
         self._server = _Server(
             uvicorn.Config(
                 application,
-                http=JsonProtocol,
+                http=functools.partial(JsonProtocol, hot),  # type: ignore[arg-type]
                 ws="none",
                 loop="none",
                 lifespan="off",
@@ -125,9 +78,13 @@ class UvicornFront:
     async def take(self, connection: socket.socket) -> None:
         await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
 
-    def _protocol(self) -> JsonProtocol:
+    def _protocol(self) -> asyncio.Protocol:
         server = self._server
-        return JsonProtocol(server.config, server.server_state, server.lifespan.state)
+        return server.config.http_protocol_class(  # type: ignore[call-arg]
+            config=server.config,
+            server_state=server.server_state,
+            app_state=server.lifespan.state,
+        )
 
     def stop_accepting(self) -> None:
         self._server.should_exit = True

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from brokers.api.auth import Principal
 from brokers.api.route import Route
-from brokers.api.wire import Receive, Reply
+from brokers.api.wire import Client, Reply
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -26,7 +26,7 @@ class Call:
     query_string: bytes
     tenant: UUID
     principal: Principal
-    receive: Receive
+    client: Client
     body: bytes = b""
 
 

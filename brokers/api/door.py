@@ -8,7 +8,8 @@ Django would decode again never carries a name, so no name can reach another's r
 Nothing else reaches `/_queen`: whoever asks for it from outside is told there is no such
 route. What is left over (admin pages, assets) goes to Django as it came.
 
-Imports auth, errors, hot, routes, wire. Used by queen_project/asgi.py.
+Imports auth, errors, hot, routes, wire. Used by queen_project/asgi.py and
+serving_protocol.py.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from brokers.api import auth, hot, wire
 from brokers.api.call import Call, Handler
 from brokers.api.route import Kind, Route
 from brokers.api.routes import Match, Router
-from brokers.api.wire import Message, Receive, Scope, Send
+from brokers.api.wire import Message, Receive, Reply, Scope, Send
 from brokers.domain import DEFAULT_TENANT
 from brokers.errors import BrokerError, NoSuchRoute, StoreError
 
@@ -88,25 +89,56 @@ class Door:
             raise
 
     async def _hot(self, match: Match, scope: Scope, receive: Receive, send: "_Sending") -> None:
+        body = b""
+        # Who may not call, or names no tenant, is told before its body is read.
+        call = self._call(match, scope, wire.AsgiClient(receive))
+        if scope["method"] not in BODILESS:
+            body = await wire.read_body(scope, receive, call.broker.config.server.body_bytes_max)
+        call.body = body
+        reply = await self._handlers[match.route.handler](call)
+        await wire.send_reply(send, reply, head=scope["method"] == "HEAD")
+
+    def _call(self, match: Match, scope: Scope, client: wire.Client) -> Call:
         route = match.route
         principal = auth.authorize(route, scope)
         broker = self._broker()
-        tenant = self._tenant(broker, route, scope)
-        body = b""
-        if scope["method"] not in BODILESS:
-            body = await wire.read_body(scope, receive, broker.config.server.body_bytes_max)
-        call = Call(
+        return Call(
             broker=broker,
             route=route,
             params=match.params,
             query_string=scope["query_string"],
-            tenant=tenant,
+            tenant=self._tenant(broker, route, scope),
             principal=principal,
-            receive=receive,
-            body=body,
+            client=client,
         )
-        reply = await self._handlers[route.handler](call)
-        await wire.send_reply(send, reply, head=scope["method"] == "HEAD")
+
+    # For a front that has read a whole request by itself: the same without ASGI in between,
+    # which costs such a request as much as all the rest of it.
+
+    def hot_match(self, method: str, raw_path: bytes) -> Match | None:
+        """The match of a hot route; None for whatever else `__call__` has an answer to."""
+        try:
+            match = self._router.find(method, raw_path)
+        except BrokerError:
+            return None
+        return match if match.route.kind is Kind.HOT else None
+
+    async def answer(
+        self, match: Match, scope: Scope, body: bytes, client: wire.Client
+    ) -> Reply | None:
+        """The answer to a plain body within the limit; None when nobody waits for it any more.
+
+        The scope is that of ASGI.
+        """
+        try:
+            call = self._call(match, scope, client)
+            call.body = body
+            return await self._handlers[match.route.handler](call)
+        except wire.ClientGone:
+            return None
+        except Exception as error:
+            _log(match.route.name, error)
+            return wire.error_reply(error)
 
     async def _drf(self, match: Match, scope: Scope, receive: Receive, send: "_Sending") -> None:
         route = match.route
@@ -140,10 +172,7 @@ class Door:
     async def _failed(
         self, station: str, error: Exception, scope: Scope, sending: "_Sending"
     ) -> None:
-        if not isinstance(error, BrokerError):
-            logger.exception("%s failed", station, exc_info=error)
-        elif isinstance(error, StoreError):
-            logger.warning("%s: %s", station, error.__cause__ or error)
+        _log(station, error)
         if sending.begun:
             return  # half an answer is out: all we can do is to end it
         reply = wire.error_reply(error)
@@ -162,6 +191,13 @@ class _Sending:
     def __call__(self, message: Message) -> Awaitable[None]:
         self.begun = True
         return self._send(message)
+
+
+def _log(station: str, error: Exception) -> None:
+    if not isinstance(error, BrokerError):
+        logger.exception("%s failed", station, exc_info=error)
+    elif isinstance(error, StoreError):
+        logger.warning("%s: %s", station, error.__cause__ or error)
 
 
 def _is_page(method: str, path: str) -> bool:

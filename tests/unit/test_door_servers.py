@@ -43,7 +43,7 @@ async def wait(call):
         except asyncio.CancelledError:
             seen["cancelled"] += 1
             raise
-    await wire.unless_gone(call.receive, work())
+    await wire.unless_gone(call.client, work())
     return wire.NO_CONTENT
 
 async def django(scope, receive, send):
