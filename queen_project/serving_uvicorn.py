@@ -3,21 +3,71 @@
 uvicorn would replace the SIGTERM handler, close idle connections after 5 s and answer a
 broken request line with plain text; here it does none of that.
 
-Imports brokers.{api,config}, serving_protocol. Used by serving.py.
+Imports brokers.{api,config}, serving_short. Used by serving.py.
 """
 
 import asyncio
 import contextlib
-import functools
 import socket
 from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from brokers.api.door import Door
 from brokers.config import ServerConfig
-from queen_project.serving_protocol import HotSide, JsonProtocol
+from queen_project.serving_short import HotSide, ShortWay
+
+BROKEN_REQUEST = b'{"error":"invalid HTTP request"}'
+
+
+class Corked:
+    """A transport that sends what one step of the loop writes in one piece.
+
+    uvicorn writes head and body of an answer one after the other: two system calls, two
+    packets, and a client that is woken twice.
+    """
+
+    __slots__ = ("_loop", "_transport", "_written")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if not self._written:
+            self._loop.call_soon(self._send)
+        self._written.append(data)
+
+    def _send(self) -> None:
+        if self._written:
+            written, self._written = self._written, []
+            self._transport.write(b"".join(written))
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class JsonProtocol(ShortWay):
+    """Every body that we send is JSON, the one for what is not even HTTP too."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
+
+    def send_400_response(self, msg: str) -> None:
+        self.transport.write(
+            STATUS_LINE[400]
+            + b"content-type: application/json\r\ncontent-length: %d\r\n" % len(BROKEN_REQUEST)
+            + b"connection: close\r\n\r\n"
+            + BROKEN_REQUEST
+        )
+        self.transport.close()
 
 
 class _Server(uvicorn.Server):
@@ -41,11 +91,12 @@ class UvicornFront:
         self, application: Any, door: Door, listener: socket.socket | None, config: ServerConfig
     ) -> None:
         hot = HotSide(door, body_bytes_max=config.body_bytes_max)
+        protocol = type("Protocol", (JsonProtocol,), {"hot": hot})
         self._listeners = [] if listener is None else [listener]
         self._server = _Server(
             uvicorn.Config(
                 application,
-                http=functools.partial(JsonProtocol, hot),  # type: ignore[arg-type]
+                http=protocol,
                 ws="none",
                 loop="none",
                 lifespan="off",
@@ -78,13 +129,10 @@ class UvicornFront:
     async def take(self, connection: socket.socket) -> None:
         await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
 
-    def _protocol(self) -> asyncio.Protocol:
+    def _protocol(self) -> Any:
         server = self._server
-        return server.config.http_protocol_class(  # type: ignore[call-arg]
-            config=server.config,
-            server_state=server.server_state,
-            app_state=server.lifespan.state,
-        )
+        make: Any = server.config.http_protocol_class
+        return make(server.config, server.server_state, server.lifespan.state)
 
     def stop_accepting(self) -> None:
         self._server.should_exit = True

@@ -9,7 +9,7 @@ Nothing else reaches `/_queen`: whoever asks for it from outside is told there i
 route. What is left over (admin pages, assets) goes to Django as it came.
 
 Imports auth, errors, hot, routes, wire. Used by queen_project/asgi.py and
-serving_protocol.py.
+serving_short.py.
 """
 
 import asyncio

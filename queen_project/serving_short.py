@@ -1,4 +1,4 @@
-"""A connection: its hot requests go straight to the door, all others through ASGI.
+"""The short way: plain requests of hot routes go to the door without ASGI in between.
 
 Most requests are small, whole and plain: a hot route, HTTP/1.1, no body or a sized one of at
 most 64 KiB, nothing compressed or waited for. Such a request is handed to the door when its
@@ -15,20 +15,17 @@ from http import HTTPStatus
 from typing import Any
 
 import httptools
-from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_VALUE_RE,
     STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
 )
-from uvicorn.server import ServerState
 
 from brokers.api.door import Door
 from brokers.api.routes import Match
 from brokers.api.wire import Reply, Scope, error_reply
 
-BROKEN_REQUEST = b'{"error":"invalid HTTP request"}'
 BODY_BYTES_MAX = 65_536
 BODILESS = (b"GET",)
 METHODS = (b"GET", b"POST", b"PUT", b"DELETE")
@@ -36,43 +33,6 @@ METHODS = (b"GET", b"POST", b"PUT", b"DELETE")
 DEMANDS = frozenset({b"transfer-encoding", b"content-encoding", b"expect", b"upgrade"})
 ADDRESSES_MAX = 2048
 ADDRESS_BYTES_MAX = 512
-
-
-class Corked:
-    """A transport that sends what one step of the loop writes in one piece.
-
-    uvicorn writes head and body of an answer one after the other: two system calls, two
-    packets, and a client that is woken twice.
-    """
-
-    __slots__ = ("_loop", "_transport", "_written", "is_closing")
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._written: list[bytes] = []
-        self.is_closing = transport.is_closing
-
-    def write(self, data: bytes) -> None:
-        if not self._written:
-            self._loop.call_soon(self._send)
-        self._written.append(data)
-
-    def write_at_once(self, data: bytes) -> None:
-        self._send()
-        self._transport.write(data)
-
-    def _send(self) -> None:
-        if self._written:
-            written, self._written = self._written, []
-            self._transport.write(b"".join(written))
-
-    def close(self) -> None:
-        self._send()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
 
 class HotSide:
@@ -153,6 +113,7 @@ class Exchange:
         "match",
         "more_body",
         "response_complete",
+        "response_started",
         "scope",
     )
 
@@ -165,7 +126,7 @@ class Exchange:
         # Whether the answers to what came before it on its connection are out.
         self.has_turn = False
         self.disconnected = False
-        self.response_complete = False
+        self.response_started = self.response_complete = False
         self._hung_up: Callable[[], None] | None = None
 
     def lose(self) -> None:
@@ -185,32 +146,19 @@ class Exchange:
         return self.disconnected
 
 
-class JsonProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with a short way for hot requests. Every body that we send is JSON,
-    the one for what is not even HTTP too.
-    """
+class ShortWay(HttpToolsProtocol):
+    """uvicorn's protocol with a short way for plain requests of hot routes."""
 
+    hot: HotSide
     cycle: Any  # an Exchange or a RequestResponseCycle: the last request that has begun
 
-    def __init__(
-        self,
-        hot: HotSide,
-        *,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self._hot = hot
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._running: Exchange | None = None
         self._idle_since: float | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
 
     # The connection
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._idle_timer is not None:
@@ -275,7 +223,7 @@ class JsonProtocol(HttpToolsProtocol):
         """The request as one for the short way, if it is hot and plain."""
         parser = self.parser
         method = parser.get_method()
-        found = self._hot.address(method, self.url)
+        found = self.hot.address(method, self.url)
         if found is None or parser.should_upgrade() or parser.get_http_version() != "1.1":
             return None
         for name, value in self.headers:
@@ -284,7 +232,7 @@ class JsonProtocol(HttpToolsProtocol):
             if name == b"content-length" and (
                 len(value) > 6
                 or not value.isdigit()
-                or int(value) > self._hot.body_bytes_max
+                or int(value) > self.hot.body_bytes_max
                 or method in BODILESS
             ):
                 return None
@@ -338,7 +286,7 @@ class JsonProtocol(HttpToolsProtocol):
 
     async def _serve(self, exchange: Exchange) -> None:
         try:
-            reply = await self._hot.door.answer(
+            reply = await self.hot.door.answer(
                 exchange.match, exchange.scope, exchange.body, exchange
             )
             if self.flow.write_paused and not exchange.disconnected:
@@ -350,7 +298,7 @@ class JsonProtocol(HttpToolsProtocol):
         self._finish(exchange, reply)
 
     def _finish(self, exchange: Exchange, reply: Reply | None) -> None:
-        exchange.response_complete = True
+        exchange.response_started = exchange.response_complete = True
         self._running = None
         if exchange.disconnected:
             return
@@ -363,14 +311,5 @@ class JsonProtocol(HttpToolsProtocol):
         self.on_response_complete()
 
     def _write(self, reply: Reply, *, close: bool) -> None:
-        head = self._hot.head(reply, self.server_state.default_headers, close=close)
-        self.transport.write_at_once(head + reply.body)  # type: ignore[attr-defined]
-
-    def send_400_response(self, msg: str) -> None:
-        self.transport.write(
-            STATUS_LINE[400]
-            + b"content-type: application/json\r\ncontent-length: %d\r\n" % len(BROKEN_REQUEST)
-            + b"connection: close\r\n\r\n"
-            + BROKEN_REQUEST
-        )
-        self.transport.close()
+        head = self.hot.head(reply, self.server_state.default_headers, close=close)
+        self.transport.write(head + reply.body)
