@@ -15,6 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_VALUE_RE,
     STATUS_LINE,
@@ -105,6 +106,7 @@ class Exchange:
     """One plain request and its answer: uvicorn's cycle in short, and the door's client."""
 
     __slots__ = (
+        "_flow",
         "_hung_up",
         "body",
         "disconnected",
@@ -117,7 +119,7 @@ class Exchange:
         "scope",
     )
 
-    def __init__(self, match: Match, scope: Scope, *, keep_alive: bool) -> None:
+    def __init__(self, match: Match, scope: Scope, flow: FlowControl, *, keep_alive: bool) -> None:
         self.match = match
         self.scope = scope
         self.keep_alive = keep_alive
@@ -127,6 +129,7 @@ class Exchange:
         self.has_turn = False
         self.disconnected = False
         self.response_started = self.response_complete = False
+        self._flow = flow
         self._hung_up: Callable[[], None] | None = None
 
     def lose(self) -> None:
@@ -140,6 +143,8 @@ class Exchange:
             hung_up()
         else:
             self._hung_up = hung_up
+            # Where requests are queued nobody reads, and who does not read hears nothing.
+            self._flow.resume_reading()
 
     def unwatch(self) -> bool:
         self._hung_up = None
@@ -244,7 +249,7 @@ class ShortWay(HttpToolsProtocol):
             "server": self.server,
             "scheme": self.scheme,
         }
-        return Exchange(match, scope, keep_alive=parser.should_keep_alive())
+        return Exchange(match, scope, self.flow, keep_alive=parser.should_keep_alive())
 
     def _begin_cycle(self) -> None:
         url, headers, expects = self.url, self.headers, self.expect_100_continue
