@@ -4,6 +4,8 @@ Nothing here decides anything or speaks to anyone; `services/` takes the request
 returns the answers, `api/` turns bytes into the former and the latter into bytes.
 Times are aware UTC datetimes or seconds (`_s`), sizes are bytes (`_bytes`).
 
+What there are a hundred of in one request is a Struct, which is made in half the time.
+
 Imports nothing of ours. Used by every part of the broker.
 """
 
@@ -12,14 +14,15 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from msgspec import Struct
+
 DEFAULT_TENANT = UUID("00000000-0000-0000-0000-000000000001")
 DEFAULT_PARTITION = "Default"
 QUEUE_MODE = "__QUEUE_MODE__"
 NIL_ID = "00000000-0000-0000-0000-000000000000"
 
 
-@dataclass(slots=True)
-class PushItem:
+class PushItem(Struct, gc=False):
     """One message to store. `payload` is the producer's JSON value, byte for byte."""
 
     queue: str
@@ -87,8 +90,7 @@ class PopResult:
     claimed_queues: set[int] = field(default_factory=set)
 
 
-@dataclass(slots=True)
-class Ack:
+class Ack(Struct, gc=False):
     """One acknowledgment as sent; `status` None is completed."""
 
     transaction_id: str

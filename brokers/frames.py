@@ -16,6 +16,7 @@ A transactionId travels and is compared as its canonical JSON literal (`literal`
 Imports nothing of ours. Used by services/ and store/.
 """
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from json.encoder import encode_basestring
@@ -52,6 +53,24 @@ def frame(
         f'"producerSub":{optional_literal(producer_sub)},"data":'
     )
     return head.encode() + payload
+
+
+def frames_of(
+    ids: Iterable[str],
+    literals: Iterable[str],
+    trace_ids: Iterable[str | None],
+    producer_sub: str | None,
+    payloads: Iterable[bytes],
+) -> list[bytes]:
+    """The frames of many messages of one producer; most have no trace."""
+    sub = optional_literal(producer_sub)
+    plain = f',"traceId":null,"producerSub":{sub},"data":'
+    return [
+        f'{{"id":"{one}","transactionId":{literal_}{plain}'.encode() + payload
+        if trace_id is None
+        else frame(one, literal_, trace_id, producer_sub, payload)
+        for one, literal_, trace_id, payload in zip(ids, literals, trace_ids, payloads, strict=True)
+    ]
 
 
 def join(frames: list[bytes]) -> tuple[bytes, bytes]:

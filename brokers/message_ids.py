@@ -12,6 +12,8 @@ from random import Random
 VERSION = 7 << 12
 VARIANT = 0b10 << 62
 LOW_MASK = (1 << 61) - 1
+TAIL_BITS = 48  # of the last group
+TAIL = (1 << TAIL_BITS) - 1
 
 
 class Minter:
@@ -40,5 +42,9 @@ class Minter:
         self._low += count
         high = f"{self._high:016x}"
         head = f"{high[:8]}-{high[8:12]}-{high[12:]}-"
-        lows = (f"{VARIANT | low:016x}" for low in range(first, first + count))
+        top, last = VARIANT | first, VARIANT | self._low
+        if top >> TAIL_BITS == last >> TAIL_BITS:
+            head += f"{top >> TAIL_BITS:04x}-"
+            return [f"{head}{low:012x}" for low in range(top & TAIL, (last & TAIL) + 1)]
+        lows = (f"{low:016x}" for low in range(top, last + 1))
         return [f"{head}{low[:4]}-{low[4:]}" for low in lows]

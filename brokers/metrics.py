@@ -9,7 +9,7 @@ Imports domain, admission_metrics, kv_metrics, mesh_metrics, spool_metrics. Used
 
 import resource
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY
@@ -55,14 +55,12 @@ class Counters:
         self.ack_messages += messages
         self.acks_succeeded += messages
 
-    def count_acks(self, outcomes: Iterable[AckOutcome]) -> None:
-        for outcome in outcomes:
-            self.ack_messages += 1
-            if outcome.success:
-                self.acks_succeeded += 1
-            else:
-                self.acks_failed += 1
-            self.dead_letters += outcome.dlq
+    def count_acks(self, outcomes: Sequence[AckOutcome]) -> None:
+        succeeded = sum([outcome.success for outcome in outcomes])
+        self.ack_messages += len(outcomes)
+        self.acks_succeeded += succeeded
+        self.acks_failed += len(outcomes) - succeeded
+        self.dead_letters += sum([outcome.dlq for outcome in outcomes])
 
 
 class BrokerCollector(Collector):

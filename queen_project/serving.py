@@ -124,10 +124,10 @@ async def _serve(
     background.attach(broker, directories, mesh_socket=shared.mesh_socket if shared else None)
     runtime.set_current(broker)
     # Only now: it would open a broker of its own, and keep a PostgreSQL running for it.
-    from queen_project.asgi import application
+    from queen_project.asgi import application, door
 
     await broker.start()
-    front = _front(server, application, None if shared else listener, config)
+    front = _front(server, application, door, None if shared else listener, config)
     await front.open()
     sharer = None
     if shared is not None:
@@ -210,11 +210,13 @@ def _loop_factory(server: str) -> Callable[[], asyncio.AbstractEventLoop] | None
     return uvloop.new_event_loop
 
 
-def _front(server: str, application: Any, listener: socket.socket | None, config: Config) -> Front:
+def _front(
+    server: str, application: Any, door: Any, listener: socket.socket | None, config: Config
+) -> Front:
     if server == "daphne":
         from queen_project.serving_daphne import DaphneFront
 
         return DaphneFront(application, listener, config)
     from queen_project.serving_uvicorn import UvicornFront
 
-    return UvicornFront(application, listener, config)
+    return UvicornFront(application, door, listener, config)

@@ -4,7 +4,7 @@ uvicorn would replace the SIGTERM handler, close idle connections after 5 s and 
 broken request line with plain text; here it does none of that. Nor does it bound the size of a
 head, the time that a request takes to come, or the number of connections: here all three are.
 
-Imports brokers.config, tls. Used by serving.py.
+Imports brokers.{api,config}, serving_short, tls. Used by serving.py.
 """
 
 import asyncio
@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from brokers.api.door import Door
 from brokers.config import Config, ListenerConfig
+from queen_project.serving_short import HotSide, ShortWay
 from queen_project.tls import Certificate
 
 BROKEN_REQUEST = b'{"error":"invalid HTTP request"}'
@@ -62,7 +64,7 @@ class Corked:
         return getattr(self._transport, name)
 
 
-class JsonProtocol(HttpToolsProtocol):
+class JsonProtocol(ShortWay):
     """Every body that we send is JSON, the one for what is not even HTTP too.
 
     `begun_at` is when the request that is still coming began: of a new connection its own
@@ -157,12 +159,15 @@ class _Server(uvicorn.Server):
 class UvicornFront:
     """Without a listener it serves the connections that it is given."""
 
-    def __init__(self, application: Any, listener: socket.socket | None, config: Config) -> None:
+    def __init__(
+        self, application: Any, door: Door, listener: socket.socket | None, config: Config
+    ) -> None:
+        hot = HotSide(door, body_bytes_max=config.server.body_bytes_max)
         self._listeners = [] if listener is None else [listener]
         self._limits = config.listener
         self._certificate = Certificate(config.listener) if config.listener.tls else None
         self._tls = self._certificate.context() if self._certificate is not None else None
-        protocol = type("LimitedProtocol", (JsonProtocol,), {"limits": config.listener})
+        protocol = type("Protocol", (JsonProtocol,), {"hot": hot, "limits": config.listener})
         self._server = _Server(
             uvicorn.Config(
                 application,

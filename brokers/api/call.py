@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from brokers.api.route import Route
-from brokers.api.wire import Receive, Reply
+from brokers.api.wire import Client, Reply
 from brokers.principal import Principal
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Call:
     query_string: bytes
     tenant: UUID
     principal: Principal
-    receive: Receive
+    client: Client
     body: bytes = b""
 
 

@@ -8,7 +8,8 @@ Django would decode again never carries a name, so no name can reach another's r
 Nothing else reaches `/_queen`: whoever asks for it from outside is told there is no such
 route. What is left over (admin pages, assets) goes to Django as it came.
 
-Imports auth, confine, errors, hot, routes, wire. Used by queen_project/asgi.py.
+Imports auth, confine, errors, hot, routes, wire. Used by queen_project/asgi.py and
+serving_short.py.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from brokers.api import auth, confine, hot, wire
 from brokers.api.call import Call, Handler
 from brokers.api.route import Kind
 from brokers.api.routes import Match, Router
-from brokers.api.wire import Message, Receive, Scope, Send
+from brokers.api.wire import Message, Receive, Reply, Scope, Send
 from brokers.domain import DEFAULT_TENANT
 from brokers.errors import BrokerError, MethodNotAllowed, NoSuchRoute, StoreError
 from brokers.principal import Principal
@@ -99,10 +100,10 @@ class Door:
                 return None
             raise
 
-    async def _admit(
-        self, match: Match, raw_path: bytes, scope: Scope, receive: Receive
-    ) -> Admitted:
-        """Role, tenant, body and reach, in that order. Nobody's body is read who may not ask."""
+    async def _caller(
+        self, match: Match, raw_path: bytes, scope: Scope
+    ) -> tuple["Broker", Principal, UUID]:
+        """Who may ask, and for which tenant: told before anybody's body is read."""
         route, broker = match.route, self._broker()
         principal = await auth.authorize(broker, route, scope, raw_path)
         tenant = DEFAULT_TENANT
@@ -111,38 +112,56 @@ class Door:
                 tenant = auth.tenant_of(broker, principal, scope)
         elif principal.tenant is not None:
             raise auth.forbidden()  # what is the cell's is no tenant's
+        return broker, principal, tenant
+
+    async def _admit(
+        self, match: Match, raw_path: bytes, scope: Scope, receive: Receive
+    ) -> Admitted:
+        """Role, tenant, body and reach, in that order. Nobody's body is read who may not ask."""
+        broker, principal, tenant = await self._caller(match, raw_path, scope)
         body = b""
-        if scope["method"] not in BODILESS or route.kind is Kind.DRF:
+        if scope["method"] not in BODILESS or match.route.kind is Kind.DRF:
             body = await wire.read_body(scope, receive, broker.config.server.body_bytes_max)
-        if principal.queue_prefix:
-            await confine.check(
-                broker,
-                route,
-                principal.queue_prefix,
-                tenant,
-                params=match.params,
-                query_string=scope["query_string"],
-                body=body,
-            )
-        return Admitted(broker, principal, tenant, body)
+        admitted = Admitted(broker, principal, tenant, body)
+        await _confine(match, admitted, scope)
+        return admitted
 
     async def _hot(
         self, match: Match, raw_path: bytes, scope: Scope, receive: Receive, send: "_Sending"
     ) -> None:
-        route = match.route
-        broker, principal, tenant, body = await self._admit(match, raw_path, scope, receive)
-        call = Call(
-            broker=broker,
-            route=route,
-            params=match.params,
-            query_string=scope["query_string"],
-            tenant=tenant,
-            principal=principal,
-            receive=receive,
-            body=body,
-        )
-        reply = await self._handlers[route.handler](call)
+        admitted = await self._admit(match, raw_path, scope, receive)
+        call = _call(match, admitted, scope, wire.AsgiClient(receive))
+        reply = await self._handlers[match.route.handler](call)
         await wire.send_reply(send, reply, head=scope["method"] == "HEAD")
+
+    # For a front that has read a whole request by itself: the same without ASGI in between,
+    # which costs such a request as much as all the rest of it.
+
+    def hot_match(self, method: str, raw_path: bytes) -> Match | None:
+        """The match of a hot route; None for whatever else `__call__` has an answer to."""
+        try:
+            match = self._router.find(method, raw_path)
+        except BrokerError:
+            return None
+        return match if match.route.kind is Kind.HOT else None
+
+    async def answer(
+        self, match: Match, scope: Scope, body: bytes, client: wire.Client
+    ) -> Reply | None:
+        """The answer to a plain body within the limit; None when nobody waits for it any more.
+
+        The scope is that of ASGI.
+        """
+        try:
+            broker, principal, tenant = await self._caller(match, scope["raw_path"], scope)
+            admitted = Admitted(broker, principal, tenant, body)
+            await _confine(match, admitted, scope)
+            return await self._handlers[match.route.handler](_call(match, admitted, scope, client))
+        except wire.ClientGone:
+            return None
+        except Exception as error:
+            _log(match.route.name, error)
+            return wire.error_reply(error)
 
     async def _drf(
         self, match: Match, raw_path: bytes, scope: Scope, receive: Receive, send: "_Sending"
@@ -170,10 +189,7 @@ class Door:
     async def _failed(
         self, station: str, error: Exception, scope: Scope, sending: "_Sending"
     ) -> None:
-        if not isinstance(error, BrokerError):
-            logger.exception("%s failed", station, exc_info=error)
-        elif isinstance(error, StoreError) and error.status >= 500:
-            logger.warning("%s: %s", station, error.__cause__ or error)
+        _log(station, error)
         if sending.begun:
             return  # half an answer is out: all we can do is to end it
         reply = wire.error_reply(error)
@@ -192,6 +208,40 @@ class _Sending:
     def __call__(self, message: Message) -> Awaitable[None]:
         self.begun = True
         return self._send(message)
+
+
+async def _confine(match: Match, admitted: Admitted, scope: Scope) -> None:
+    """A caller with a prefix reaches only what lies below it."""
+    if admitted.principal.queue_prefix:
+        await confine.check(
+            admitted.broker,
+            match.route,
+            admitted.principal.queue_prefix,
+            admitted.tenant,
+            params=match.params,
+            query_string=scope["query_string"],
+            body=admitted.body,
+        )
+
+
+def _call(match: Match, admitted: Admitted, scope: Scope, client: wire.Client) -> Call:
+    return Call(
+        broker=admitted.broker,
+        route=match.route,
+        params=match.params,
+        query_string=scope["query_string"],
+        tenant=admitted.tenant,
+        principal=admitted.principal,
+        client=client,
+        body=admitted.body,
+    )
+
+
+def _log(station: str, error: Exception) -> None:
+    if not isinstance(error, BrokerError):
+        logger.exception("%s failed", station, exc_info=error)
+    elif isinstance(error, StoreError) and error.status >= 500:
+        logger.warning("%s: %s", station, error.__cause__ or error)
 
 
 def _is_page(method: str, path: str) -> bool:

@@ -90,7 +90,7 @@ async def _pop(call: Call, *, queue: str | None, partition: str | None) -> Reply
     request = _pop_request(call, queue, partition)
     try:
         work = pop_service.pop(call.broker, request)
-        result, gone = await wire.unless_gone(call.receive, work)
+        result, gone = await wire.unless_gone(call.client, work)
     except StoreError as error:
         raise StoreError("pop failed", code=error.code) from error
     if gone:

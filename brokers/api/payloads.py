@@ -155,6 +155,7 @@ def push_items(body: bytes) -> list[PushItem]:
     # Without a backslash there is no escape, hence no NUL and no lone surrogate.
     escapes = b"\\" in body
     items: list[PushItem] = []
+    add = items.append
     for index, one in enumerate(parsed.items):
         queue, partition, transaction_id = one.queue, one.partition, one.transaction_id
         if partition is None:
@@ -166,7 +167,7 @@ def push_items(body: bytes) -> list[PushItem]:
             or (transaction_id is not None and len(transaction_id) > TRANSACTION_ID_SURELY_SHORT)
         ):
             _check_address(queue, partition, transaction_id, index)
-        items.append(PushItem(queue, partition, bytes(one.payload), transaction_id))
+        add(PushItem(queue, partition, bytes(one.payload), transaction_id))
     return items
 
 
@@ -177,9 +178,23 @@ def single_ack(body: bytes) -> Ack:
 
 def ack_batch(body: bytes) -> list[Ack]:
     """The group is of the whole batch; one inside an item is ignored."""
-    parsed = decode(json_text(body), _ack_batch.decode, AckBatchBody)
+    body = json_text(body)
+    parsed = decode(body, _ack_batch.decode, AckBatchBody)
     group = _group(parsed.consumer_group, None)
-    return [_ack_of(one, group, index) for index, one in enumerate(parsed.acknowledgments)]
+    if b"\\" in body:
+        return [_ack_of(one, group, index) for index, one in enumerate(parsed.acknowledgments)]
+    # Without an escape an identifier that is surely short enough is a good one.
+    return [
+        Ack(one.transaction_id, one.partition_id, group, one.lease_id or None, one.status)
+        if (
+            one.error is None
+            and len(one.transaction_id) <= TRANSACTION_ID_SURELY_SHORT
+            and len(one.partition_id) <= NAME_SURELY_SHORT
+            and (one.lease_id is None or len(one.lease_id) <= NAME_SURELY_SHORT)
+        )
+        else _ack_of(one, group, index)
+        for index, one in enumerate(parsed.acknowledgments)
+    ]
 
 
 def lease_seconds(body: bytes) -> int:

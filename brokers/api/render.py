@@ -70,15 +70,23 @@ def is_nothing(result: PopResult) -> bool:
 
 def acks(outcomes: Sequence[AckOutcome]) -> bytes:
     parts: list[str] = []
+    last: tuple[object, ...] = ()
+    tail = ""
     for index, outcome in enumerate(outcomes):
-        conflated = "" if outcome.conflated is None else f',"conflated":{outcome.conflated}'
-        parts.append(
-            f'{{"index":{index},"transactionId":{encode_basestring(outcome.transaction_id)},'
-            f'"success":{_boolean(outcome.success)},"error":{_optional(outcome.error)},'
-            f'"leaseReleased":{_boolean(outcome.lease_released)},'
-            f'"dlq":{_boolean(outcome.dlq)},"noop":{_boolean(outcome.noop)}{conflated}}}'
-        )
+        rest = outcome[1:]
+        if rest != last:  # most have the outcome of the one before
+            last, tail = rest, _ack_tail(outcome)
+        parts.append(f'{{"index":{index},"transactionId":{encode_basestring(outcome[0])}{tail}')
     return f"[{','.join(parts)}]".encode()
+
+
+def _ack_tail(outcome: AckOutcome) -> str:
+    conflated = "" if outcome.conflated is None else f',"conflated":{outcome.conflated}'
+    return (
+        f',"success":{_boolean(outcome.success)},"error":{_optional(outcome.error)},'
+        f'"leaseReleased":{_boolean(outcome.lease_released)},'
+        f'"dlq":{_boolean(outcome.dlq)},"noop":{_boolean(outcome.noop)}{conflated}}}'
+    )
 
 
 def lease(lease_id: str, extension: LeaseExtension) -> bytes:

@@ -12,7 +12,7 @@ import json
 import re
 import zlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from brokers.errors import RequestError, error_body
@@ -260,7 +260,47 @@ def identifier_problem(value: str, bytes_max: int) -> str | None:
 # Answers
 
 
-async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
+class Client(Protocol):
+    """Who asked, and may hang up while it is worked for."""
+
+    def watch(self, hung_up: Callable[[], None]) -> None:
+        """Call that once, when the client hangs up or has done so already."""
+
+    def unwatch(self) -> bool:
+        """Call nothing any more; whether the client has hung up."""
+
+
+class AsgiClient:
+    """A client behind ASGI: it is heard of by a `receive` that somebody has to wait in."""
+
+    __slots__ = ("_receive", "_watcher")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._watcher: asyncio.Task[None] | None = None
+
+    def watch(self, hung_up: Callable[[], None]) -> None:
+        def heard(watcher: asyncio.Task[None]) -> None:
+            if not watcher.cancelled():
+                watcher.exception()  # a receive that breaks is a client that is gone
+                hung_up()
+
+        self._watcher = asyncio.create_task(_hang_up(self._receive))
+        self._watcher.add_done_callback(heard)
+
+    def unwatch(self) -> bool:
+        assert self._watcher is not None, "nobody watches"
+        gone = self._watcher.done()
+        self._watcher.cancel()
+        return gone
+
+
+async def _hang_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def unless_gone(client: Client, work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
     """Do `work` while listening for the client's hang-up.
 
     A hang-up cancels the work and raises ClientGone. When work had its result first, the
@@ -271,15 +311,13 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> tuple[T
     assert task is not None, "the door runs in a task"
     working, cancelled = True, False
 
-    def heard(watcher: asyncio.Task[None]) -> None:
+    def hung_up() -> None:
         nonlocal cancelled
-        if working and not watcher.cancelled():
-            watcher.exception()  # a receive that breaks is a client that is gone
+        if working:
             cancelled = True
             task.cancel()
 
-    watcher = asyncio.create_task(_hang_up(receive))
-    watcher.add_done_callback(heard)
+    client.watch(hung_up)
     try:
         result = await work
     except asyncio.CancelledError:
@@ -288,16 +326,10 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> tuple[T
         raise  # the server wants this request to end
     finally:
         working = False
-        gone = watcher.done()
-        watcher.cancel()
+        gone = client.unwatch()
     if cancelled:  # the work finished although it was cancelled: the order is used up
         task.uncancel()
     return result, gone
-
-
-async def _hang_up(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def send_reply(send: Send, reply: Reply, *, head: bool = False) -> None:

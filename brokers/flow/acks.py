@@ -46,6 +46,8 @@ ERRORS = {
     "rejected": "no lease of the request fits this ack",
     "leaseless": "this queue requires the leaseId of the message with every ack",
 }
+# The outcome of an ack that completed a batch with others, behind its transactionId.
+DONE = AckOutcome("", True, lease_released=True)[1:]
 POOL = "pool"
 FLUSH_FAILED = "ack flush failed; lease will expire and redeliver"
 CALL_ACKS_MAX = 10_000
@@ -58,7 +60,6 @@ class Sheet:
 
     tenant: UUID | None
     acks: list[Ack]
-    items: list[AckItem]
     whole: list[tuple[HandedOut, str, list[int]]] = field(default_factory=list)
     rest: list[int] = field(default_factory=list)
     outcomes: list[AckOutcome | None] = field(default_factory=list)
@@ -72,7 +73,7 @@ class Acks:
         )
 
     async def settle(self, tenant: UUID, acks: list[Ack]) -> list[AckOutcome]:
-        sheet = Sheet(self._broker.tenant_filter(tenant), acks, [ack_item(one) for one in acks])
+        sheet = Sheet(self._broker.tenant_filter(tenant), acks)
         sheet.outcomes = [None] * len(acks)
         self._find_whole_batches(sheet)
         try:
@@ -90,17 +91,26 @@ class Acks:
     def _find_whole_batches(self, sheet: Sheet) -> None:
         registry = self._broker.registry
         units: dict[tuple[str, str | None, str], list[int]] = {}
-        for no, item in enumerate(sheet.items):
-            units.setdefault((item.partition_uid, item.lease_id, item.group), []).append(no)
-        for (partition_uid, lease_id, group), nos in units.items():
-            batch = None if lease_id is None else registry.batch(lease_id, partition_uid)
+        last: tuple[str, str | None, str] | None = None
+        for no, one in enumerate(sheet.acks):
+            place = (one.partition_id, one.lease_id, one.group)
+            if place != last:
+                last, nos = place, units.setdefault(place, [])
+            nos.append(no)
+        for (partition_id, lease, group), nos in units.items():
+            lease_id = None if lease is None else uuid_text(lease)
+            partition_uid = uuid_text(partition_id)
+            batch = None
+            if lease_id is not None and partition_uid is not None:
+                batch = registry.batch(lease_id, partition_uid)
+            acks = [sheet.acks[no] for no in nos]
             if (
                 batch is not None
                 and lease_id is not None
                 and sheet.tenant in (None, batch.tenant)
                 and batch.group == group
-                and all(sheet.items[no].action == COMPLETED for no in nos)
-                and batch.is_all([sheet.items[no].transaction.encode() for no in nos])
+                and all(ACTIONS.get(one.status) == COMPLETED for one in acks)
+                and batch.is_all([frames.literal(one.transaction_id).encode() for one in acks])
             ):
                 sheet.whole.append((batch, lease_id, nos))
             else:
@@ -145,9 +155,7 @@ class Acks:
             counts.ack_requests += 1
             counts.ack_success += len(nos)
             for no in nos:
-                sheet.outcomes[no] = AckOutcome(
-                    sheet.acks[no].transaction_id, True, lease_released=True
-                )
+                sheet.outcomes[no] = AckOutcome(sheet.acks[no].transaction_id, *DONE)
 
     async def _full(self, tenant: UUID | None, sheets: list[Sheet]) -> None:
         """Everything else, each request judged by itself."""
@@ -156,8 +164,7 @@ class Acks:
         places: list[tuple[Sheet, int]] = []
         for request, sheet in enumerate(sheets):
             for no in sorted(sheet.rest):
-                item = sheet.items[no]
-                item.request = request
+                item = ack_item(sheet.acks[no], request=request)
                 items.append(item)
                 places.append((sheet, no))
                 if item.lease_id is not None:
@@ -183,9 +190,8 @@ class Acks:
         }:
             if queue_id is not None:
                 broker.tally.of(queue_id).ack_requests += 1
-        for (sheet, no), row in zip(places, rows, strict=True):
+        for (sheet, no), item, row in zip(places, items, rows, strict=True):
             sheet.outcomes[no] = outcome(sheet.acks[no], row)
-            item = sheet.items[no]
             if row.queue_id is not None:
                 count_ack(broker.tally.of(row.queue_id), item, row)
             if item.action != COMPLETED and row.outcome == "done" and row.queue_id:

@@ -51,8 +51,12 @@ async def push(broker: "Broker", request: PushRequest) -> list[PushOutcome]:
         return [PushOutcome(status, message_id, known_as, error)]
 
     groups: dict[tuple[str, str], list[int]] = {}
+    last: tuple[str, str] | None = None
     for position, item in enumerate(items):
-        groups.setdefault((item.queue, item.partition), []).append(position)
+        place = (item.queue, item.partition)
+        if place != last:
+            last, positions = place, groups.setdefault(place, [])
+        positions.append(position)
     waiting = Countdown(len(groups))
     placed: list[tuple[list[int], Parcel]] = []
     for (queue, partition), positions in groups.items():
@@ -81,14 +85,10 @@ def make_parcel(items: list[PushItem], ids: list[str], subject: str | None) -> P
         frames.literal(one if item.transaction_id is None else item.transaction_id)
         for item, one in zip(items, ids, strict=True)
     ]
-    return Parcel(
-        ids,
-        literals,
-        [
-            frames.frame(one, literal, item.trace_id, subject, item.payload)
-            for item, one, literal in zip(items, ids, literals, strict=True)
-        ],
+    made = frames.frames_of(
+        ids, literals, [item.trace_id for item in items], subject, [item.payload for item in items]
     )
+    return Parcel(ids, literals, made)
 
 
 class Countdown:

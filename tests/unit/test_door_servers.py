@@ -1,6 +1,6 @@
 """The door on both real servers: what a server does with our answers is part of the wire.
 
-Method: uvicorn and daphne as processes on a free port, the door with stand-in handlers,
+Method: our front, uvicorn and daphne as processes on a free port, the door with stand-in handlers,
 and a client that writes and reads bytes, because libraries hide what is judged here.
 """
 
@@ -44,7 +44,7 @@ async def wait(call):
         except asyncio.CancelledError:
             seen["cancelled"] += 1
             raise
-    await wire.unless_gone(call.receive, work())
+    await wire.unless_gone(call.client, work())
     return wire.NO_CONTENT
 
 async def django(scope, receive, send):
@@ -57,6 +57,21 @@ handlers |= {"pop_queue": nothing, "pop_discovery": wait, "status": tell}
 application = Door(django, lambda: broker, handlers=handlers)
 """
 
+FRONT = """
+import asyncio, socket, sys
+from door_application import application, broker
+from queen_project.serving_uvicorn import UvicornFront
+
+async def main():
+    listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+    listener.setblocking(False)
+    front = UvicornFront(application, application, listener, broker.config.server)
+    await front.open()
+    await front.wait_closed()
+
+asyncio.run(main())
+"""
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -64,14 +79,16 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-@pytest.fixture(scope="module", params=["uvicorn", "daphne"])
+@pytest.fixture(scope="module", params=["ours", "uvicorn", "daphne"])
 def port(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("door")
     (directory / "door_application.py").write_text(APPLICATION)
+    (directory / "door_front.py").write_text(FRONT)
     root = Path(__file__).resolve().parents[2]
     paths = os.pathsep.join([str(directory), str(root), os.environ.get("PYTHONPATH", "")])
     number = free_port()
     command = {
+        "ours": ["door_front", str(number)],
         "uvicorn": ["uvicorn", "--host", "127.0.0.1", "--port", str(number), "--lifespan", "off"],
         "daphne": ["daphne", "-b", "127.0.0.1", "-p", str(number)],
     }[request.param]

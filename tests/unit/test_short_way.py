@@ -1,0 +1,238 @@
+"""Plain requests of hot routes go to the door without ASGI, and no client can tell.
+
+Method: our front in this loop on a real socket, the door with stand-in handlers, and a client
+that writes and reads bytes. `wait` answers when it is told to, so that order, hang-ups and
+stops can be put between a request and its answer.
+"""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from brokers.api import hot, wire
+from brokers.api.door import Door
+from brokers.config import Config, ServerConfig
+from queen_project.serving_short import BODY_BYTES_MAX
+from queen_project.serving_uvicorn import UvicornFront
+from tests.services.in_process import until
+
+WAIT = b"GET /api/v1/pop?wait=true HTTP/1.1\r\nHost: x\r\n\r\n"
+NOTHING = b"GET /api/v1/pop/queue/q HTTP/1.1\r\nHost: x\r\n\r\n"
+CHUNKED = b"POST /api/v1/ack HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+PATIENCE_S = 10
+
+
+class Served:
+    """The front, and what its handlers have seen."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        broker: Any = SimpleNamespace(config=Config(server=config), ready=True)
+        handlers = dict.fromkeys(hot.HANDLERS, self.echo)
+        handlers |= {"pop_queue": self.nothing, "pop_discovery": self.wait}
+        self.door = Door(self.django, lambda: broker, handlers=handlers)
+        self.scopes: list[str] = []
+        self.go = asyncio.Event()
+        self.waiting = self.cancelled = 0
+        self.gone: list[bool] = []
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        self.port = listener.getsockname()[1]
+        self.front = UvicornFront(self.application, self.door, listener, config)
+
+    async def application(self, scope: Any, receive: Any, send: Any) -> None:
+        self.scopes.append(scope["path"])
+        await self.door(scope, receive, send)
+
+    async def django(self, scope: Any, receive: Any, send: Any) -> None:
+        await wire.send_json(send, 200, b'"django"')
+
+    async def echo(self, call: Any) -> wire.Reply:
+        return wire.Reply(200, json.dumps({"body": call.body.decode()}).encode())
+
+    async def nothing(self, call: Any) -> wire.Reply:
+        return wire.NO_CONTENT
+
+    async def wait(self, call: Any) -> wire.Reply:
+        async def work() -> None:
+            self.waiting += 1
+            try:
+                await self.go.wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+
+        _, gone = await wire.unless_gone(call.client, work())
+        self.gone.append(gone)
+        return wire.Reply(200, b'"waited"')
+
+    def connections(self) -> int:
+        return self.front.connections()
+
+
+@asynccontextmanager
+async def served(**settings: Any) -> AsyncIterator[Served]:
+    one = Served(ServerConfig(**{"drain_s": 5, **settings}))
+    await one.front.open()
+    try:
+        yield one
+    finally:
+        one.go.set()
+        one.front.stop_accepting()
+        async with asyncio.timeout(PATIENCE_S):
+            await one.front.finish()
+
+
+@asynccontextmanager
+async def connected(to: Served) -> AsyncIterator["Wire"]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", to.port)
+    try:
+        yield Wire(reader, writer)
+    finally:
+        writer.close()
+
+
+class Wire:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def answer(self) -> tuple[int, bytes, bytes]:
+        """Status, head and body."""
+        async with asyncio.timeout(PATIENCE_S):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            size = 0
+            for line in head.split(b"\r\n"):
+                name, _, value = line.partition(b":")
+                if name.lower() == b"content-length":
+                    size = int(value)
+            return int(head.split()[1]), head.lower(), await self.reader.readexactly(size)
+
+    async def ended(self) -> bool:
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.reader.read() == b""
+
+
+def posted(body: bytes, *headers: bytes, version: bytes = b"1.1") -> bytes:
+    lines = [b"POST /api/v1/ack HTTP/" + version, b"Host: x", *headers]
+    return b"\r\n".join([*lines, b"Content-Length: %d" % len(body), b"", b""]) + body
+
+
+async def test_a_request_that_comes_byte_by_byte_is_answered_once_it_is_whole():
+    async with served() as server, connected(server) as client:
+        for byte in posted(b"abc"):
+            client.writer.write(bytes([byte]))
+            await client.writer.drain()
+        status, head, body = await client.answer()
+        assert (status, json.loads(body)) == (200, {"body": "abc"})
+        assert b"content-type: application/json\r\n" in head and b"\r\ndate: " in head
+        assert server.scopes == [], "it went through ASGI"
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (posted(b"abc", b"Content-Encoding: identity"), "abc"),
+        (posted(b"abc", b"Expect: nothing"), "abc"),
+        (posted(b"abc", version=b"1.0"), "abc"),
+        (CHUNKED + b"3\r\nabc\r\n0\r\n\r\n", "abc"),
+        (posted(b"x" * (BODY_BYTES_MAX + 1)), "x" * (BODY_BYTES_MAX + 1)),
+    ],
+)
+async def test_what_is_not_plain_goes_the_long_way_with_the_same_answer(request_: bytes, said: str):
+    async with served() as server, connected(server) as client:
+        client.writer.write(request_)
+        status, _, body = await client.answer()
+        assert (status, json.loads(body)) == (200, {"body": said})
+        assert server.scopes == ["/api/v1/ack"]
+
+
+async def test_answers_keep_the_order_of_requests_whichever_way_they_go():
+    async with served() as server, connected(server) as client:
+        client.writer.write(WAIT + CHUNKED + b"1\r\na\r\n0\r\n\r\n" + posted(b"b") + NOTHING)
+        client.writer.write(b"GET /elsewhere HTTP/1.1\r\nHost: x\r\n\r\n" + posted(b"c"))
+        await until(lambda: server.waiting == 1)
+        server.go.set()
+        answers = [await client.answer() for _ in range(6)]
+        assert [status for status, _, _ in answers] == [200, 200, 200, 204, 200, 200]
+        assert [json.loads(body) for _, _, body in answers if body] == [
+            "waited",
+            {"body": "a"},
+            {"body": "b"},
+            "django",
+            {"body": "c"},
+        ]
+
+
+@pytest.mark.parametrize("behind", [b"", posted(b"x"), posted(b"x")[:-1]])
+async def test_a_hang_up_cancels_what_waits_for_the_client_whatever_came_behind(behind: bytes):
+    async with served() as server:
+        async with connected(server) as client:
+            client.writer.write(WAIT + behind)
+            await until(lambda: server.waiting == 1)
+        await until(lambda: server.cancelled == 1)
+        assert server.gone == []
+
+
+async def test_a_client_that_is_still_there_gets_what_was_done_for_it():
+    async with served() as server, connected(server) as client:
+        client.writer.write(WAIT)
+        await until(lambda: server.waiting == 1)
+        server.go.set()
+        assert (await client.answer())[2] == b'"waited"'
+        assert server.gone == [False]
+
+
+async def test_an_idle_connection_is_closed_and_one_that_waits_for_its_answer_is_not():
+    async with (
+        served(keep_alive_s=1) as server,
+        connected(server) as idle,
+        connected(server) as busy,
+    ):
+        busy.writer.write(NOTHING + WAIT)
+        idle.writer.write(NOTHING)
+        assert (await idle.answer())[0] == (await busy.answer())[0] == 204
+        assert await idle.ended()
+        assert server.waiting == 1
+        server.go.set()
+        assert (await busy.answer())[2] == b'"waited"'
+
+
+async def test_a_stop_lets_the_answer_out_and_says_that_it_is_the_last():
+    async with served() as server, connected(server) as client:
+        client.writer.write(WAIT)
+        await until(lambda: server.waiting == 1)
+        server.front.stop_accepting()
+        finishing = asyncio.create_task(server.front.finish())
+        await asyncio.sleep(0.3)  # uvicorn looks every tenth of a second
+        server.go.set()
+        status, head, body = await client.answer()
+        assert (status, body) == (200, b'"waited"')
+        assert b"connection: close" in head
+        assert await client.ended()
+        await finishing
+
+
+async def test_a_request_that_outlasts_the_patience_of_a_stop_is_answered_with_an_error():
+    async with served(drain_s=1) as server, connected(server) as client:
+        client.writer.write(WAIT)
+        await until(lambda: server.waiting == 1)
+        server.front.stop_accepting()
+        finishing = asyncio.create_task(server.front.finish())
+        status, head, body = await client.answer()
+        assert (status, json.loads(body)) == (500, {"error": "internal error"})
+        assert b"connection: close" in head
+        assert await client.ended()
+        await finishing
+
+
+async def test_a_wrong_address_is_told_as_before():
+    async with served() as server, connected(server) as client:
+        for path, expected in ((b"/api/nope", 404), (b"/api/v1/pop/queue/%zz", 400)):
+            client.writer.write(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+            status, _, body = await client.answer()
+            assert status == expected and "error" in json.loads(body)
