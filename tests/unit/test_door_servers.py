@@ -65,7 +65,7 @@ from queen_project.serving_uvicorn import UvicornFront
 async def main():
     listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
     listener.setblocking(False)
-    front = UvicornFront(application, application, listener, broker.config.server)
+    front = UvicornFront(application, application, listener, broker.config)
     await front.open()
     await front.wait_closed()
 

@@ -32,7 +32,9 @@ class Served:
     """The front, and what its handlers have seen."""
 
     def __init__(self, config: ServerConfig) -> None:
-        broker: Any = SimpleNamespace(config=Config(server=config), ready=True)
+        settings = Config(server=config)
+        access = SimpleNamespace(required=False)
+        broker: Any = SimpleNamespace(config=settings, ready=True, access=access)
         handlers = dict.fromkeys(hot.HANDLERS, self.echo)
         handlers |= {"pop_queue": self.nothing, "pop_discovery": self.wait}
         self.door = Door(self.django, lambda: broker, handlers=handlers)
@@ -43,7 +45,7 @@ class Served:
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
         self.port = listener.getsockname()[1]
-        self.front = UvicornFront(self.application, self.door, listener, config)
+        self.front = UvicornFront(self.application, self.door, listener, settings)
 
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
         self.scopes.append(scope["path"])
