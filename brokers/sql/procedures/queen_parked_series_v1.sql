@@ -28,28 +28,33 @@ DECLARE
     v_span smallint := queen_history_span_v1(p_minutes);
 BEGIN
     RETURN QUERY
-    WITH counted AS MATERIALIZED (
-        SELECT queue.name, queen_bucket_v1(kept.bucket, p_minutes) AS bucket, kept.server_id,
+    WITH most AS MATERIALIZED (
+        SELECT queue.id, queue.name
+          FROM queen_queue queue
+          JOIN (
+            SELECT kept.queue_id, sum(kept.parked::double precision) AS parked
+              FROM queen_queue_counter kept
+             WHERE kept.span = v_span AND kept.bucket >= queen_bucket_v1(p_from, p_minutes)
+               AND kept.bucket < p_to AND kept.parked > 0
+             GROUP BY kept.queue_id
+          ) AS waited ON waited.queue_id = queue.id
+         WHERE queue.tenant_id = p_tenant_id AND (p_queue IS NULL OR queue.name = p_queue)
+         ORDER BY waited.parked DESC, queue.name
+         LIMIT p_queues_max
+    ), counted AS MATERIALIZED (
+        SELECT most.name, queen_bucket_v1(kept.bucket, p_minutes) AS bucket, kept.server_id,
                sum(kept.parked::double precision / greatest(kept.parked_samples, 1)) AS parked
           FROM queen_queue_counter kept
-          JOIN queen_queue queue ON queue.id = kept.queue_id
+          JOIN most ON most.id = kept.queue_id
          WHERE kept.span = v_span AND kept.bucket >= queen_bucket_v1(p_from, p_minutes)
            AND kept.bucket < p_to AND kept.parked > 0
-           AND queue.tenant_id = p_tenant_id AND (p_queue IS NULL OR queue.name = p_queue)
          GROUP BY 1, 2, 3
-    ), most AS (
-        SELECT counted.name
-          FROM counted
-         GROUP BY counted.name
-         ORDER BY sum(counted.parked) DESC, counted.name
-         LIMIT p_queues_max
     )
     SELECT counted.name, counted.bucket, counted.server_id,
            counted.parked / least(
                greatest(ceil(extract(epoch FROM v_now - counted.bucket) / 60 / v_span), 1),
                p_minutes / v_span)::double precision
       FROM counted
-     WHERE counted.name IN (SELECT most.name FROM most)
      ORDER BY counted.bucket, counted.name, counted.server_id;
 END;
 $$;

@@ -51,43 +51,56 @@ BEGIN
            AND (p_queue IS NULL OR queue.name = p_queue)
            AND (p_namespace IS NULL OR queue.namespace = p_namespace)
            AND (p_task IS NULL OR queue.task = p_task)
+    ), busiest AS (
+        SELECT asked.key
+          FROM asked
+          JOIN (
+            SELECT kept.queue_id,
+                   sum((kept.push_messages + kept.pop_messages)::double precision) AS moved
+              FROM queen_queue_counter kept
+             WHERE kept.span = v_span AND kept.bucket >= queen_bucket_v1(p_from, p_minutes)
+               AND kept.bucket < p_to
+             GROUP BY kept.queue_id
+          ) AS busy ON busy.queue_id = asked.id
+         GROUP BY asked.key
+         ORDER BY sum(busy.moved) DESC, asked.key
+         LIMIT p_keys_max
+    ), chosen AS MATERIALIZED (
+        -- Before anything else is added up, which is what costs. Sums of bigint would be numeric.
+        SELECT asked.id, asked.key
+          FROM asked
+         WHERE p_by = '' OR asked.key IN (SELECT busiest.key FROM busiest)
     ), counted AS MATERIALIZED (
-        SELECT asked.key, queen_bucket_v1(kept.bucket, p_minutes) AS bucket,
-               sum(kept.push_requests)::bigint AS push_requests,
-               sum(kept.push_messages)::bigint AS push_messages,
-               sum(kept.pop_requests)::bigint AS pop_requests,
-               sum(kept.pop_messages)::bigint AS pop_messages,
-               sum(kept.pop_empty)::bigint AS pop_empty,
-               sum(kept.ack_requests)::bigint AS ack_requests,
-               sum(kept.ack_success)::bigint AS ack_success,
-               sum(kept.ack_failed)::bigint AS ack_failed,
-               sum(kept.transactions)::bigint AS transactions,
-               sum(kept.conflated)::bigint AS conflated,
-               sum(kept.dead_letters)::bigint AS dead_letters,
-               sum(kept.pop_lag_ms)::bigint AS pop_lag_ms,
-               sum(kept.pop_lag_count)::bigint AS pop_lag_count,
+        SELECT chosen.key, queen_bucket_v1(kept.bucket, p_minutes) AS bucket,
+               sum(kept.push_requests::double precision)::bigint AS push_requests,
+               sum(kept.push_messages::double precision)::bigint AS push_messages,
+               sum(kept.pop_requests::double precision)::bigint AS pop_requests,
+               sum(kept.pop_messages::double precision)::bigint AS pop_messages,
+               sum(kept.pop_empty::double precision)::bigint AS pop_empty,
+               sum(kept.ack_requests::double precision)::bigint AS ack_requests,
+               sum(kept.ack_success::double precision)::bigint AS ack_success,
+               sum(kept.ack_failed::double precision)::bigint AS ack_failed,
+               sum(kept.transactions::double precision)::bigint AS transactions,
+               sum(kept.conflated::double precision)::bigint AS conflated,
+               sum(kept.dead_letters::double precision)::bigint AS dead_letters,
+               sum(kept.pop_lag_ms::double precision)::bigint AS pop_lag_ms,
+               sum(kept.pop_lag_count::double precision)::bigint AS pop_lag_count,
                max(kept.pop_lag_max_ms) AS pop_lag_max_ms,
                sum(kept.parked::double precision / greatest(kept.parked_samples, 1)) AS parked,
-               sum(kept.partitions_created)::bigint AS partitions_created
+               sum(kept.partitions_created::double precision)::bigint AS partitions_created
           FROM queen_queue_counter kept
-          JOIN asked ON asked.id = kept.queue_id
+          JOIN chosen ON chosen.id = kept.queue_id
          WHERE kept.span = v_span AND kept.bucket >= queen_bucket_v1(p_from, p_minutes)
            AND kept.bucket < p_to
          GROUP BY 1, 2
     ), deleted AS MATERIALIZED (
-        SELECT asked.key, queen_bucket_v1(kept.bucket, p_minutes) AS bucket,
-               sum(kept.partitions_deleted)::bigint AS partitions_deleted
+        SELECT chosen.key, queen_bucket_v1(kept.bucket, p_minutes) AS bucket,
+               sum(kept.partitions_deleted::double precision)::bigint AS partitions_deleted
           FROM queen_retention_history kept
-          JOIN asked ON asked.id = kept.queue_id
+          JOIN chosen ON chosen.id = kept.queue_id
          WHERE kept.bucket >= queen_bucket_v1(p_from, p_minutes) AND kept.bucket < p_to
            AND kept.partitions_deleted > 0
          GROUP BY 1, 2
-    ), busiest AS (
-        SELECT counted.key
-          FROM counted
-         GROUP BY counted.key
-         ORDER BY sum(counted.push_messages + counted.pop_messages) DESC, counted.key
-         LIMIT p_keys_max
     )
     SELECT key, bucket,
            coalesce(counted.push_requests, 0),
@@ -111,8 +124,6 @@ BEGIN
            coalesce(counted.partitions_created, 0), coalesce(deleted.partitions_deleted, 0)
       FROM counted
       FULL JOIN deleted USING (key, bucket)
-     WHERE deleted.partitions_deleted > 0 AND p_by = ''
-        OR key IN (SELECT busiest.key FROM busiest)
      ORDER BY bucket, key;
 END;
 $$;
