@@ -77,7 +77,13 @@ def test_every_route_has_a_level_and_only_health_is_public():
         "GET /internal/api/inter-instance/stats",
     }
     cell_wide = {r.name for r in ROUTES if r.template.startswith("/api/") and not r.tenant}
-    assert cell_wide == system | {"POST /api/v1/stats/refresh", "GET /api/v1/status/buffers"}
+    assert cell_wide == system | {
+        "POST /api/v1/stats/refresh",
+        "GET /api/v1/status/buffers",
+        "GET /api/schema",
+        "GET /api/docs",
+        "GET /api/docs/assets/:asset",
+    }
 
 
 def test_handler_names_are_unique():
