@@ -128,7 +128,7 @@ def exercise(url, operation, examples, known):
 def in_turn(operation):
     """What reads comes first, and last what takes away, or stops the broker's work."""
     switch = operation.path.startswith(SWITCHES) and operation.method != "get"
-    takes = operation.method == "delete" or operation.path.endswith("/purge")
+    takes = 2 * (operation.method == "delete") + operation.path.endswith("/purge")
     return switch, takes, operation.method != "get", operation.label
 
 
