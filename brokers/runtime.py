@@ -333,6 +333,7 @@ class Broker:
                 if not schema_applied:
                     await self._apply_schema()
                     await self.switches.refresh()
+                    await self._tell_floor()
                     schema_applied = True
                 self._meet(await self._look_twice())
             except install.SchemaMismatch as error:
@@ -406,6 +407,7 @@ class Broker:
             if not self.ready:
                 continue
             try:
+                await self._tell_floor()
                 await self._clear_slots()
                 await self._reclaim()
             except StoreError as error:
@@ -432,6 +434,10 @@ class Broker:
         except StoreError as error:
             log.info("statistics: %s", error.text)
             self.tally.give_back(taken)
+
+    async def _tell_floor(self) -> None:
+        """Before queues are configured here, and again and again: what is not told is forgotten."""
+        await chore_calls.txn_floor_set(self.store.fetch, self.config.jobs.txn_floor_s)
 
     async def _clear_slots(self) -> None:
         async with self.admission.slot("maint"):

@@ -82,6 +82,10 @@ class Instrument:
                 self.say(f"could not delete {queue}")
         self._queues.clear()
 
+    def cpu(self) -> machine.CpuUse:
+        """What broker and PostgreSQL have used so far."""
+        return self._clock.read()
+
     def http_job(self, *roles: dict[str, Any], **rest: Any) -> dict[str, Any]:
         size = {"payload_bytes": self.options.payload_bytes}
         return {

@@ -33,8 +33,8 @@ PROBES = "queen_probe_calls_total"
 DELIVERED = "queen_process_pop_messages_total"
 
 
-def parked(bench: Instrument, name: str) -> Row:
-    pops = POPS_QUICK if bench.options.quick else POPS
+def parked(bench: Instrument, name: str, *, pops: int | None = None) -> Row:
+    pops = pops or (POPS_QUICK if bench.options.quick else POPS)
     row = Row(name=name, what=f"{pops:,} parked pops on one queue, then one push")
     queue, group = bench.queue(name), bench.group()
     _subscribe(bench, queue, group)
@@ -47,10 +47,13 @@ def parked(bench: Instrument, name: str) -> Row:
         _until(lambda: bench.target.metrics()[PARKED] >= pops, SEATED_TIMEOUT_S, "pops to park")
         time.sleep(SETTLE_S)
         seated = bench.target.metrics()
+        mib = (seated[MEMORY] - before[MEMORY]) / 1024 / 1024
         kib = (seated[MEMORY] - before[MEMORY]) / 1024 / pops
         idle_s = IDLE_S_PER_SECOND * bench.options.seconds
         bench.say(f"{pops} pops are parked; watching them for {idle_s:.0f} s")
+        cpu = bench.cpu()
         transactions = _database_calls(bench, idle_s)
+        used_s = (bench.cpu() - cpu).broker_s
         idle = bench.target.metrics()
         bench.target.push_one(queue, partition_name(0), {"wake": True})
         _until(
@@ -64,12 +67,15 @@ def parked(bench: Instrument, name: str) -> Row:
     row.figures = {
         "parked": pops,
         "memory_kib_per_pop": kib,
+        "memory_mib": mib,
         "idle_calls_per_s": calls,
         "idle_transactions_per_s": transactions,
         "idle_transactions_per_s_without": baseline,
         "claims_of_one_push": woken[CLAIMS] - idle[CLAIMS],
         "probes_of_one_push": woken[PROBES] - idle[PROBES],
     }
+    if used_s is not None:
+        row.figures["idle_cpu_share"] = used_s / idle_s
     row.notes += [
         f"one push: {row.figures['claims_of_one_push']:.0f} claim calls,"
         f" {row.figures['probes_of_one_push']:.0f} probe calls within {AFTERMATH_S:.0f} s",

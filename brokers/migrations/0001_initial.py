@@ -112,6 +112,7 @@ class Migration(migrations.Migration):
                 ("txn_class", models.SmallIntegerField()),
                 ("span_s", models.BigIntegerField()),
                 ("cleared_period", models.BigIntegerField(db_default=0)),
+                ("carry", models.BooleanField(db_default=False)),
             ],
             options={
                 "db_table": "queen_txn_slot",

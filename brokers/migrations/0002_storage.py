@@ -7,8 +7,8 @@ in slices (out of line, uncompressed), transaction slots are filled and truncate
 
 from django.db import migrations
 
-# class 0: windows up to an hour, 1: up to a day, 2: up to thirty days, 3: longer, whose
-# one slot is never truncated but purged row by row.
+# class 4: windows up to five minutes, 0: up to an hour, 1: up to a day, 2: up to thirty days,
+# 3: longer, whose one slot is never truncated but purged row by row.
 SLOTS = [
     (0, 0, 3600),
     (1, 0, 3600),
@@ -20,6 +20,9 @@ SLOTS = [
     (7, 2, 2592000),
     (8, 2, 2592000),
     (9, 3, 0),
+    (10, 4, 300),
+    (11, 4, 300),
+    (12, 4, 300),
 ]
 
 CREATE_TXN = (
@@ -35,7 +38,7 @@ CREATE INDEX queen_txn_address ON queen_txn (partition_id, hash);
 """
     + "\n".join(
         f"CREATE TABLE queen_txn_{slot} PARTITION OF queen_txn FOR VALUES IN ({slot})"
-        f" WITH (autovacuum_enabled = {'false' if txn_class == 0 else 'true'});\n"
+        f" WITH (autovacuum_enabled = {'false' if txn_class in (0, 4) else 'true'});\n"
         f"INSERT INTO queen_txn_slot (slot, txn_class, span_s) VALUES ({slot}, {txn_class}, {span_s});"
         for slot, txn_class, span_s in SLOTS
     )

@@ -38,12 +38,14 @@ class Lease(models.Model):
 
 
 class TransactionSlot(models.Model):
-    """A time slot of queen_txn: which period was last cleared out of it."""
+    """A time slot of queen_txn: which period was last cleared out of it, and whether it may hold
+    rows of queues that have moved to longer slots since, which are carried there first."""
 
     slot = models.SmallIntegerField(primary_key=True)
     txn_class = models.SmallIntegerField()
     span_s = models.BigIntegerField()
     cleared_period = models.BigIntegerField(db_default=0)
+    carry = models.BooleanField(db_default=False)
 
     class Meta:
         db_table = "queen_txn_slot"

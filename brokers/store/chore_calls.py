@@ -8,10 +8,17 @@ from collections.abc import Sequence
 from brokers.store.calls import Fetch, array
 
 QUEUE_COUNTER_ADD = "SELECT queen_queue_counter_add_v1(%s::text, %s::bigint[], %s::bigint[])"
+TXN_FLOOR_SET = "SELECT queen_txn_floor_set_v1(%s::bigint)"
 TXN_SLOT_CLEAR = "SELECT queen_txn_slot_clear_v1(%s::bigint, %s::integer, %s::integer)"
 # Spools that grew while the server was away report what they hold within this time.
 SETTLE_S = 60
 QUEUE_RECLAIM = "SELECT queen_queue_reclaim_v1(%s::integer)"
+
+
+async def txn_floor_set(fetch: Fetch, floor_s: int) -> int:
+    """Ids shall be remembered that long at least; how many queues that moved to longer slots."""
+    [[moved]] = await fetch(TXN_FLOOR_SET, (floor_s,))
+    return moved
 
 
 async def txn_slot_clear(

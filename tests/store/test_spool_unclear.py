@@ -44,7 +44,7 @@ def store(lane: Lane, *items, ago_us_: int = LONG_AGO_US) -> None:
 
 def purge(db) -> None:
     """Truncate every slot of every class, as at the end of their time."""
-    for slot in range(9):
+    for slot in (*range(9), 10, 11, 12):
         db.execute(f"TRUNCATE queen_txn_{slot}")
     db.execute(
         "UPDATE queen_txn_slot SET cleared_period = extract(epoch FROM now())::bigint / span_s"
@@ -110,10 +110,23 @@ def test_with_all_classes_untouched_an_absent_row_is_proof_enough(lane, own, spo
     assert spool.replay(item) == [True]
 
 
-@pytest.mark.parametrize("span_s", [3600, 86400, 2592000])
-def test_one_slot_that_may_have_held_the_row_sends_us_to_the_log(lane, own, spool, span_s):
+def test_with_its_own_class_untouched_it_is_the_same_whatever_was_emptied_of_others(
+    lane, own, spool
+):
+    item = unclear(lane, b"0")
+    store(lane, item)
+    own.execute("TRUNCATE queen_txn")
+    own.execute("UPDATE queen_txn_slot SET cleared_period = 100000000 WHERE txn_class <> 0")
+    assert spool.replay(item) == [True]
+
+
+@pytest.mark.parametrize(("txn_class", "span_s"), [(4, 300), (0, 3600), (1, 86400), (2, 2592000)])
+def test_one_slot_that_may_have_held_the_row_sends_us_to_the_log(
+    lane, own, spool, txn_class, span_s
+):
     """Period k empties what k-2 filled; the push may be of ten minutes before its acceptance."""
     item = unclear(lane, b"0")
+    own.execute("UPDATE queen_queue SET txn_class = %s", [txn_class])
     store(lane, item)
     own.execute("TRUNCATE queen_txn")
     since_s = (item.accepted_us - 10 * MINUTE_US) // 1_000_000

@@ -58,7 +58,7 @@ DECLARE
     v_verdicts text[];
     v_windows  bigint[];
     v_classes  smallint[];
-    v_hour     boolean;
+    v_direct   smallint;
     v_nos      integer[];
     v_lanes    bigint[];
     v_hashes   bigint[];
@@ -96,8 +96,11 @@ BEGIN
                END ORDER BY asked.no),
            array_agg(coalesce(queue.dedup_window_seconds, 0) ORDER BY asked.no),
            array_agg(coalesce(queue.txn_class, 0::smallint) ORDER BY asked.no),
-           NOT coalesce(bool_or(queue.txn_class > 0 OR queue.txn_class_mixed), false)
-      INTO v_verdicts, v_windows, v_classes, v_hour
+           CASE WHEN NOT coalesce(bool_or(queue.txn_class <> 0 OR queue.txn_class_mixed), false)
+                THEN 0
+                WHEN NOT bool_or(queue.txn_class <> 4 OR queue.txn_class_mixed) THEN 4
+           END
+      INTO v_verdicts, v_windows, v_classes, v_direct
       FROM unnest(p_partition_ids, p_queue_ids, p_versions)
            WITH ORDINALITY AS asked(partition_id, queue_id, version, no)
       LEFT JOIN queen_partition lane
@@ -105,9 +108,10 @@ BEGIN
       LEFT JOIN queen_queue queue ON queue.id = lane.queue_id
       LEFT JOIN unnest(v_locked) AS held(id) ON held.id = asked.partition_id;
 
-    -- Who has been seen before? The hour's slots are named: a plan over the partitioned
-    -- table opens all of them, at each call. A queue with a longer window, or one that
-    -- changed its class while rows of it lay in the other, asks all slots.
+    -- Who has been seen before? The slots of the two short classes are named: a plan over the
+    -- partitioned table opens all of them, at each call. A queue with a longer window, one that
+    -- changed its class while rows of it lay in the other, and a flush with queues of both
+    -- classes ask all slots.
     SELECT array_agg(message.no ORDER BY message.no, message.position),
            array_agg(message.partition_id ORDER BY message.no, message.position),
            array_agg(message.hash ORDER BY message.no, message.position)
@@ -124,7 +128,7 @@ BEGIN
 
     IF NOT p_dedup THEN
         NULL;
-    ELSIF v_hour THEN
+    ELSIF v_direct = 0 THEN
         v_suspects := ARRAY(
             SELECT DISTINCT message.no
               FROM unnest(v_nos, v_lanes, v_hashes) AS message(no, partition_id, hash)
@@ -136,6 +140,21 @@ BEGIN
                  WHERE known.partition_id = message.partition_id AND known.hash = message.hash
                 UNION ALL
                 SELECT known.created_at FROM queen_txn_2 known
+                 WHERE known.partition_id = message.partition_id AND known.hash = message.hash
+             ) AS known
+             WHERE known.created_at > v_now - make_interval(secs => v_windows[message.no]));
+    ELSIF v_direct = 4 THEN
+        v_suspects := ARRAY(
+            SELECT DISTINCT message.no
+              FROM unnest(v_nos, v_lanes, v_hashes) AS message(no, partition_id, hash)
+             CROSS JOIN LATERAL (
+                SELECT known.created_at FROM queen_txn_10 known
+                 WHERE known.partition_id = message.partition_id AND known.hash = message.hash
+                UNION ALL
+                SELECT known.created_at FROM queen_txn_11 known
+                 WHERE known.partition_id = message.partition_id AND known.hash = message.hash
+                UNION ALL
+                SELECT known.created_at FROM queen_txn_12 known
                  WHERE known.partition_id = message.partition_id AND known.hash = message.hash
              ) AS known
              WHERE known.created_at > v_now - make_interval(secs => v_windows[message.no]));
@@ -212,8 +231,8 @@ BEGIN
                WITH ORDINALITY AS message(no, partition_id, hash, accepted_at, index)
          -- Shorter when a group is not stored: the caller gives all up then.
          WHERE message.no IS NOT NULL;
-    ELSIF v_hour AND cardinality(v_suspects) = 0 THEN
-        CASE v_filling[1]
+    ELSIF v_direct IS NOT NULL AND cardinality(v_suspects) = 0 THEN
+        CASE v_filling[v_direct + 1]
             WHEN 0 THEN
                 INSERT INTO queen_txn_0 (partition_id, hash, message_offset, created_at, slot)
                 SELECT message.partition_id, message.hash,
@@ -226,11 +245,29 @@ BEGIN
                        v_bases[message.no] + row_number() OVER (PARTITION BY message.no) - 1,
                        v_now, 1
                   FROM unnest(v_nos, v_lanes, v_hashes) AS message(no, partition_id, hash);
-            ELSE
+            WHEN 2 THEN
                 INSERT INTO queen_txn_2 (partition_id, hash, message_offset, created_at, slot)
                 SELECT message.partition_id, message.hash,
                        v_bases[message.no] + row_number() OVER (PARTITION BY message.no) - 1,
                        v_now, 2
+                  FROM unnest(v_nos, v_lanes, v_hashes) AS message(no, partition_id, hash);
+            WHEN 10 THEN
+                INSERT INTO queen_txn_10 (partition_id, hash, message_offset, created_at, slot)
+                SELECT message.partition_id, message.hash,
+                       v_bases[message.no] + row_number() OVER (PARTITION BY message.no) - 1,
+                       v_now, 10
+                  FROM unnest(v_nos, v_lanes, v_hashes) AS message(no, partition_id, hash);
+            WHEN 11 THEN
+                INSERT INTO queen_txn_11 (partition_id, hash, message_offset, created_at, slot)
+                SELECT message.partition_id, message.hash,
+                       v_bases[message.no] + row_number() OVER (PARTITION BY message.no) - 1,
+                       v_now, 11
+                  FROM unnest(v_nos, v_lanes, v_hashes) AS message(no, partition_id, hash);
+            ELSE
+                INSERT INTO queen_txn_12 (partition_id, hash, message_offset, created_at, slot)
+                SELECT message.partition_id, message.hash,
+                       v_bases[message.no] + row_number() OVER (PARTITION BY message.no) - 1,
+                       v_now, 12
                   FROM unnest(v_nos, v_lanes, v_hashes) AS message(no, partition_id, hash);
         END CASE;
     ELSE

@@ -1,10 +1,10 @@
 -- queen_queue_configure_v1: create a queue if it is missing, and set some of its options.
 --
 -- Called by  brokers/store/management_calls.py, queue_configure()
--- Reads      queen_queue
--- Writes     queen_queue
--- Locks      the queue row (no key update): concurrent edits are one after the other, pushes
---            and pops go on, a delete waits.
+-- Reads      queen_queue, queen_system (by queen_txn_floor_v1)
+-- Writes     queen_queue, queen_txn_slot (by queen_txn_carry_v1)
+-- Locks      the floor's advisory lock, shared; then the queue row (no key update): concurrent
+--            edits are one after the other, pushes and pops go on, a delete waits.
 -- Cost       two index probes, and a row when something changes.
 -- Answers    the queue as it is now.
 -- Raises     QN033 when it is missing and the tenant may have no more queues
@@ -14,8 +14,9 @@
 -- that believes the old one has to reload.
 --
 -- Transaction rows lie in time slots of a class that follows from the longest window of the
--- queue. When the class changes, older rows stay where they are: txn_class_mixed sends the
--- look-ups through all classes from then on. A queue that is born here has no such rows.
+-- queue, or from the floor where that is longer. When the class changes, older rows
+-- stay where they are: txn_class_mixed sends the look-ups through all classes from then on, and
+-- a slot of shorter span is carried over before it is emptied. A queue that is born here has no such rows.
 
 CREATE OR REPLACE FUNCTION queen_queue_configure_v1(
     p_tenant_id uuid,
@@ -29,7 +30,7 @@ AS $$
 DECLARE
     v_old    queen_queue;
     v_new    queen_queue;
-    v_window bigint;
+    v_floor  bigint  := queen_txn_floor_v1();
     v_born   boolean := false;
 BEGIN
     -- A delete may come between the insert that found the name taken and the lock.
@@ -54,13 +55,11 @@ BEGIN
         v_old,
         p_patch - ARRAY['id', 'uid', 'tenant_id', 'name', 'created_at', 'config_version',
                         'txn_class', 'txn_class_mixed']);
-    v_window := greatest(v_new.dedup_window_seconds, v_new.completed_retention_seconds, 900);
-    v_new.txn_class := CASE WHEN v_window <= 3600 THEN 0
-                            WHEN v_window <= 86400 THEN 1
-                            WHEN v_window <= 2592000 THEN 2
-                            ELSE 3 END;
+    v_new.txn_class := queen_txn_class_v1(
+        greatest(v_new.dedup_window_seconds, v_new.completed_retention_seconds, v_floor));
     IF v_new.txn_class <> v_old.txn_class AND NOT v_born THEN
         v_new.txn_class_mixed := true;
+        PERFORM queen_txn_carry_v1(v_new.txn_class);
     END IF;
 
     IF v_new IS DISTINCT FROM v_old THEN

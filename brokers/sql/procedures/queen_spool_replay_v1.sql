@@ -64,6 +64,7 @@ DECLARE
     v_stale      boolean;
     v_mixed      boolean;
     v_hour       boolean;
+    v_classes    smallint[];
     v_lanes      bigint[];
     v_seen       boolean := true;
     v_windows    bigint[];
@@ -108,9 +109,10 @@ BEGIN
     SELECT bool_or(queue.id IS NULL OR queue.config_version <> asked.version),
            bool_or(queue.txn_class_mixed),
            NOT bool_or(queue.txn_class > 0 OR queue.txn_class_mixed),
+           array_agg(DISTINCT queue.txn_class),
            array_agg(queue.dedup_window_seconds ORDER BY asked.no),
            array_agg(asked.round ORDER BY asked.no)
-      INTO v_stale, v_mixed, v_hour, v_windows, v_rounds
+      INTO v_stale, v_mixed, v_hour, v_classes, v_windows, v_rounds
       FROM (
         SELECT given.partition_id, given.queue_id, given.version, given.no,
                row_number() OVER (PARTITION BY given.partition_id ORDER BY given.no) AS round
@@ -214,7 +216,7 @@ BEGIN
             ARRAY(SELECT p_partition_ids[message.no]
                     FROM unnest(v_nos) WITH ORDINALITY AS message(no, index)
                    ORDER BY message.index),
-            p_ids, v_accepted, p_unclear, v_duplicates, v_mixed);
+            p_ids, v_accepted, p_unclear, v_duplicates, v_classes, v_mixed);
     END IF;
 
     -- Twice in this very range: the earlier one counts, if it is stored.

@@ -3,13 +3,13 @@
 -- Called by  queen_spool_replay_v1, behind its look at the transaction rows
 -- Reads      queen_txn_slot, queen_segment
 -- Locks      nothing: the caller holds the partitions' rows.
--- Cost       nothing while the slots of that time are untouched; else queen_message_find_v1
+-- Cost       nothing while the slots of that time and these classes are untouched; else queen_message_find_v1
 --            once a partition.
 -- Answers    the indexes (from 1) of the unclear records that were found.
 --
 -- A transaction row that nobody can have removed would have been found, so its absence
 -- proves that the push did not commit. In period k a class truncates rows of period k-2 and
--- older; the caller has read the slots before and holds off truncation until it ends. Rows
+-- older, whatever others do; the caller has read the slots before and holds off truncation until it ends. Rows
 -- of a queue that changed its class may lie anywhere, and the last slot is purged by row.
 
 CREATE OR REPLACE FUNCTION queen_spool_unclear_v1(
@@ -18,6 +18,7 @@ CREATE OR REPLACE FUNCTION queen_spool_unclear_v1(
     p_accepted      timestamptz[],
     p_unclear       boolean[],
     p_known         integer[],
+    p_classes       smallint[],
     p_mixed         boolean
 )
 RETURNS integer[]
@@ -39,7 +40,7 @@ BEGIN
     END IF;
     IF NOT p_mixed AND v_since > clock_timestamp() - interval '30 days' AND NOT EXISTS (
         SELECT FROM queen_txn_slot slot
-         WHERE slot.span_s > 0
+         WHERE slot.span_s > 0 AND slot.txn_class = ANY (p_classes)
            AND slot.cleared_period >= floor(extract(epoch FROM v_since) / slot.span_s) + 2)
     THEN
         RETURN '{}';

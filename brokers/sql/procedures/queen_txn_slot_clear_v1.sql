@@ -1,18 +1,23 @@
 -- queen_txn_slot_clear_v1: truncate the transaction slots whose rows have expired.
 --
 -- Called by  brokers/store/calls.py, txn_slot_clear(), every few seconds
--- Reads      queen_txn_slot, queen_spool (by queen_spool_hold_v1)
--- Writes     queen_txn slots, queen_txn_slot
--- Locks      the slot's table exclusively, for the truncation alone and waiting at most
+-- Reads      queen_txn_slot, queen_spool (by queen_spool_hold_v1), queen_system (by
+--            queen_txn_floor_v1)
+-- Writes     queen_txn slots, queen_txn_slot, queen_txn (by queen_txn_slot_carry_v1)
+-- Locks      the floor's advisory lock, shared; then the slot's table exclusively, for the truncation alone and waiting at most
 --            200 ms for it: a push reads every slot of its class, so a long wait here would
 --            queue the pushes behind us.
--- Cost       nothing when nothing is due; else a truncation, or for the longest class a
---            bounded DELETE.
+-- Cost       nothing when nothing is due, and next to nothing for a slot without rows; else a
+--            truncation, or for the longest class a bounded DELETE.
 -- Answers    how many slots were truncated.
 --
--- A class fills slot period mod 3. In period k the slot of k+1 holds rows of k-2, all
+-- A class fills three slots in turn. In period k the slot of k+1 holds rows of k-2, all
 -- older than one span, which is the longest window of the class: they are nobody's. The
--- period is judged again under the lock.
+-- period is judged again under the lock. Its first five seconds are left alone: a push may have
+-- read the clock in the period before, and look for its rows only now.
+--
+-- Rows of queues that moved to longer slots are carried there in bounded steps first, as long
+-- as the windows of their queues are.
 --
 -- While a spool is replayed, windows reach back from when its records were accepted: all
 -- rows are kept longer by the age of the oldest. A server that was started less than
@@ -27,10 +32,13 @@ RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    v_slot    queen_txn_slot;
-    v_period  bigint;
-    v_cleared integer := 0;
-    v_held_s  double precision;
+    c_grace_s CONSTANT integer := 5;
+    v_slot      queen_txn_slot;
+    v_period    bigint;
+    v_next_slot smallint;
+    v_cleared   integer := 0;
+    v_held_s    double precision;
+    v_floor_s   bigint;
 BEGIN
     IF clock_timestamp() < pg_postmaster_start_time() + make_interval(secs => p_settle_s) THEN
         RETURN 0;
@@ -38,28 +46,8 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtextextended('queen_txn_slot_clear', 0)) THEN
         RETURN 0;
     END IF;
-    PERFORM set_config('lock_timeout', '200ms', true);
-    FOR v_slot IN SELECT * FROM queen_txn_slot WHERE span_s > 0 ORDER BY slot LOOP
-        v_period := floor(extract(epoch FROM clock_timestamp()) / v_slot.span_s)::bigint;
-        CONTINUE WHEN (v_period + 1) % 3 <> v_slot.slot % 3 OR v_slot.cleared_period >= v_period;
-        -- The youngest row that is due is as much older than a span as this period is old.
-        CONTINUE WHEN extract(epoch FROM clock_timestamp()) - v_period * v_slot.span_s
-                      < queen_spool_hold_v1();
-        BEGIN
-            EXECUTE format('LOCK TABLE queen_txn_%s IN ACCESS EXCLUSIVE MODE', v_slot.slot);
-            IF floor(extract(epoch FROM clock_timestamp()) / v_slot.span_s)::bigint = v_period
-               AND extract(epoch FROM clock_timestamp()) - v_period * v_slot.span_s
-                   >= queen_spool_hold_v1()
-            THEN
-                EXECUTE format('TRUNCATE queen_txn_%s', v_slot.slot);
-                UPDATE queen_txn_slot SET cleared_period = v_period WHERE slot = v_slot.slot;
-                v_cleared := v_cleared + 1;
-            END IF;
-        EXCEPTION WHEN lock_not_available THEN
-            NULL;  -- Busy now: the next step tries again, a whole period long.
-        END;
-    END LOOP;
-
+    -- Rows before slots: the lock of a slot lasts until the end, and pushes wait for it.
+    v_floor_s := greatest(p_longest_s, queen_txn_floor_v1());
     v_held_s := queen_spool_hold_v1();
     DELETE FROM queen_txn_9
      WHERE ctid = ANY (ARRAY(
@@ -67,13 +55,48 @@ BEGIN
              FROM queen_txn_9 old
              LEFT JOIN queen_partition lane ON lane.id = old.partition_id
              LEFT JOIN queen_queue queue ON queue.id = lane.queue_id
-            WHERE old.created_at < clock_timestamp() - make_interval(secs => v_held_s + p_longest_s)
+            WHERE old.created_at < clock_timestamp() - make_interval(secs => v_held_s + v_floor_s)
               AND (queue.id IS NULL
                    OR old.created_at < clock_timestamp() - make_interval(
                           secs => v_held_s + greatest(queue.dedup_window_seconds,
                                                       queue.completed_retention_seconds)))
             ORDER BY old.created_at
             LIMIT p_rows_max));
+
+    PERFORM set_config('lock_timeout', '200ms', true);
+    FOR v_slot IN SELECT * FROM queen_txn_slot WHERE span_s > 0 ORDER BY slot LOOP
+        v_period := floor(extract(epoch FROM clock_timestamp()) / v_slot.span_s)::bigint;
+        v_next_slot := (queen_txn_slots_v1(to_timestamp((v_period + 1) * v_slot.span_s)))
+                         [v_slot.txn_class + 1];
+        CONTINUE WHEN v_next_slot <> v_slot.slot OR v_slot.cleared_period >= v_period;
+        -- The youngest row that is due is as much older than a span as this period is old.
+        CONTINUE WHEN extract(epoch FROM clock_timestamp()) - v_period * v_slot.span_s
+                      < c_grace_s + queen_spool_hold_v1();
+        BEGIN
+            -- Without a page there is nothing to truncate, and no plan to be made anew for it.
+            IF pg_relation_size(format('queen_txn_%s', v_slot.slot)::regclass) = 0 THEN
+                UPDATE queen_txn_slot SET cleared_period = v_period, carry = false
+                 WHERE slot = v_slot.slot;
+                CONTINUE;
+            END IF;
+            -- What is carried is committed before anything is truncated: a push whose snapshot
+            -- is older than the truncation would otherwise see a row in neither place.
+            CONTINUE WHEN v_slot.carry AND queen_txn_slot_carry_v1(
+                v_slot.slot, v_floor_s, queen_spool_hold_v1(), p_rows_max) > 0;
+            EXECUTE format('LOCK TABLE queen_txn_%s IN ACCESS EXCLUSIVE MODE', v_slot.slot);
+            IF floor(extract(epoch FROM clock_timestamp()) / v_slot.span_s)::bigint = v_period
+               AND extract(epoch FROM clock_timestamp()) - v_period * v_slot.span_s
+                   >= c_grace_s + queen_spool_hold_v1()
+            THEN
+                EXECUTE format('TRUNCATE queen_txn_%s', v_slot.slot);
+                UPDATE queen_txn_slot SET cleared_period = v_period, carry = false
+                 WHERE slot = v_slot.slot;
+                v_cleared := v_cleared + 1;
+            END IF;
+        EXCEPTION WHEN lock_not_available THEN
+            NULL;  -- Busy now: the next step tries again, a whole period long.
+        END;
+    END LOOP;
     RETURN v_cleared;
 END;
 $$;

@@ -2,10 +2,10 @@
 --
 -- Called by  queen_message_push_v1, queen_txn_slot_clear_v1
 -- Reads      nothing: the slots are fixed (see migration 0002).
--- Answers    four slot numbers; element c+1 is that of class c.
+-- Answers    five slot numbers; element c+1 is that of class c.
 --
--- A class has three slots of one span (3600 s, a day, thirty days): the one being filled,
--- the one before it, and the one that is cleared meanwhile. Class 3 has one slot.
+-- A class has three slots of one span (3600 s, a day, thirty days; class 4: 300 s): the one being
+-- filled, the one before it, and the one that is cleared meanwhile. Class 3 has one slot.
 
 CREATE OR REPLACE FUNCTION queen_txn_slots_v1(p_at timestamptz)
 RETURNS smallint[]
@@ -16,5 +16,6 @@ AS $$
         (floor(extract(epoch FROM p_at) / 3600)::bigint % 3)::smallint,
         (3 + floor(extract(epoch FROM p_at) / 86400)::bigint % 3)::smallint,
         (6 + floor(extract(epoch FROM p_at) / 2592000)::bigint % 3)::smallint,
-        9::smallint]
+        9::smallint,
+        (10 + floor(extract(epoch FROM p_at) / 300)::bigint % 3)::smallint]
 $$;
