@@ -11,6 +11,7 @@ import os
 import socket
 import ssl
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -89,7 +90,9 @@ def test_the_port_speaks_tls_and_nothing_else(
         assert len(wire.payloads(fresh_queue)[0]) == 200_000
         old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
-        old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            old.maximum_version = ssl.TLSVersion.TLSv1_1
         with (
             pytest.raises((ssl.SSLError, ConnectionError)),
             socket.create_connection(("127.0.0.1", broker.port)) as plain,
