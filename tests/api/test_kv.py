@@ -660,9 +660,10 @@ def test_an_operator_can_pause_kv_and_everything_else_goes_on(start_broker, fres
     path = "/api/v1/system/kv-timers"
     with WireClient.at(first.url) as one, WireClient.at(second.url) as two:
         state = expect(one.get(path), 200).json()
+        assert state.pop("quotaAgeMs") >= 0
         assert state == {
             "kvEnabled": True, "timersScheduleEnabled": True, "timersFireEnabled": True,
-            "quotaTenants": 0, "quotaAgeMs": 0, "quotaHot": 0,
+            "quotaTenants": 0, "quotaHot": 0,
         }  # fmt: skip
         batch(one, operation("ns", "put"))
         for body in ({}, {"other": True}, {"kv": None}, {"kv": 1}, {"kv": "false"}):
