@@ -3,9 +3,9 @@
     python -m tests.process.retention_soak --minutes 30
 
 starts a durable PostgreSQL and a broker of its own and finds the rate that the producers reach
-unthrottled. At half that rate it first pushes for a minute into a queue without any rule, then
-for so many minutes into one with `retentionSeconds` 10 and `dedupWindowSeconds` 60, then for a
-minute without a rule again: where others use the machine too, their part is seen. Every ten
+unthrottled. At half that rate it first pushes for some minutes into a queue without any rule, then
+for so many minutes into one with `retentionSeconds` 10 and `dedupWindowSeconds` 60, then for some
+minutes without a rule again: where others use the machine too, their part is seen. Every ten
 seconds it writes down how large the tables are and how many messages are retained.
 
 The verdict is PASS when no push failed, the retained messages never exceed what the window and a
@@ -40,7 +40,6 @@ PROJECT = Path(__file__).resolve().parents[2]
 WINDOW_S = 10
 RETENTION_MS = 2000
 SAMPLE_S = 10.0
-PLAIN_S = 60.0
 LIMIT = 2.0
 SLOT_S = 300
 GROWTH = 1.1
@@ -131,7 +130,13 @@ class Stack:
         self.postgres.remove()
 
 
-def produce(load: Load, number: int, failed: "Synchronized[int]", answers: Any) -> None:
+def produce(
+    load: Load,
+    number: int,
+    failed: "Synchronized[int]",
+    slowest: "Synchronized[float]",
+    answers: Any,
+) -> None:
     """Push on a schedule of its own and note how long each push took, from when it was due."""
     dice = random.Random(f"{load.queue}-{number}")
     connection = http.client.HTTPConnection("127.0.0.1", load.port, timeout=60)
@@ -157,6 +162,8 @@ def produce(load: Load, number: int, failed: "Synchronized[int]", answers: Any) 
         connection.request("POST", "/api/v1/push", body)
         rows = json.loads(connection.getresponse().read())
         took_ms.append((time.monotonic() - now) * 1000)
+        if took_ms[-1] > slowest.value:
+            slowest.value = took_ms[-1]
         good = sum(row["status"] == "queued" for row in rows)
         pushed += good
         if good < load.batch:
@@ -165,12 +172,13 @@ def produce(load: Load, number: int, failed: "Synchronized[int]", answers: Any) 
     answers.put((pushed, time.monotonic() - began, took_ms))
 
 
-def run(load: Load, watch: Any = lambda: None) -> Outcome:
-    """All producers to their end; `watch` is called every ten seconds meanwhile."""
+def run(load: Load, watch: Any = lambda slowest_ms: None) -> Outcome:
+    """All producers to their end; every ten seconds `watch` hears of the slowest push in them."""
     failed = forking.Value("q", 0)
+    slowest = forking.Value("d", 0.0)
     answers = forking.Queue()
     workers = [
-        forking.Process(target=produce, args=(load, number, failed, answers), daemon=True)
+        forking.Process(target=produce, args=(load, number, failed, slowest, answers), daemon=True)
         for number in range(load.producers)
     ]
     for worker in workers:
@@ -178,7 +186,8 @@ def run(load: Load, watch: Any = lambda: None) -> Outcome:
     ends = time.monotonic() + load.seconds
     while (left_s := ends - time.monotonic()) > 0:
         time.sleep(min(left_s, SAMPLE_S))
-        watch()
+        watch(slowest.value)
+        slowest.value = 0.0
     told = [answers.get(timeout=120) for _ in workers]
     for worker in workers:
         worker.join()
@@ -189,6 +198,10 @@ def run(load: Load, watch: Any = lambda: None) -> Outcome:
         p50_ms=took[len(took) // 2],
         p99_ms=took[len(took) * 99 // 100],
     )
+
+
+def tell(slowest_ms: float) -> None:
+    print(f"         slowest push {slowest_ms:.0f} ms", flush=True)
 
 
 def soak(stack: Stack, arguments: argparse.Namespace) -> list[str]:
@@ -205,25 +218,26 @@ def soak(stack: Stack, arguments: argparse.Namespace) -> list[str]:
     print(f"unthrottled: {top.rate:.0f} messages/s, p99 {top.p99_ms:.1f} ms; half is {half:.0f}/s")
 
     stack.configure("plain", dedupWindowSeconds=60)
-    before = run(Load(queue="plain", seconds=PLAIN_S, rate=half, **shape))
+    plain_s = arguments.plain_seconds
+    before = run(Load(queue="plain", seconds=plain_s, rate=half, **shape), tell)
     print(f"without rules: {before}", flush=True)
 
     stack.configure("kept", retentionEnabled=True, retentionSeconds=WINDOW_S, dedupWindowSeconds=60)
     samples: list[tuple[int, int, int, int]] = []
 
-    def watch() -> None:
+    def watch(slowest_ms: float) -> None:
         samples.append(stack.sizes("kept"))
         segments, transactions, partitions, retained = samples[-1]
         print(
             f"{len(samples) * SAMPLE_S:6.0f} s  segments {segments >> 20} MiB,"
             f" transactions {transactions >> 20} MiB, partitions {partitions >> 10} KiB,"
-            f" retained {retained} messages",
+            f" retained {retained} messages, slowest push {slowest_ms:.0f} ms",
             flush=True,
         )
 
     kept = run(Load(queue="kept", seconds=arguments.minutes * 60, rate=half, **shape), watch)
     print(f"with retention: {kept}", flush=True)
-    after = run(Load(queue="plain", seconds=PLAIN_S, rate=half, **shape))
+    after = run(Load(queue="plain", seconds=plain_s, rate=half, **shape), tell)
     print(f"without rules: {after}")
     return judge([before, after], kept, samples)
 
@@ -257,6 +271,8 @@ def judge(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--minutes", type=float, default=3.0)
+    # Long enough for a checkpoint: the run with retention sees several.
+    parser.add_argument("--plain-seconds", type=float, default=300.0)
     parser.add_argument("--producers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--partitions", type=int, default=100)
