@@ -337,3 +337,16 @@ def test_slots_that_were_emptied_under_a_clock_far_ahead_are_emptied_again(hours
         hours.clear()
     filled = {10 + (BEGIN_S // SPAN_S + period) % 3 for period in (7, 8)}
     assert set(hours.slots()) == filled
+
+
+@pytest.mark.parametrize("floor_s", [60, 900, 2 * DAY_S])
+def test_a_queue_without_a_window_stores_what_comes_again_after_the_clock_was_put_back(
+    hours, floor_s
+):
+    hours.tell(floor_s)
+    hours.configure("q", dedup_window_seconds=0)
+    lane = Lane(hours.db, "q")
+    hours.set(BEGIN_S + 100)
+    assert knows(lane, "t") == [False]
+    hours.set(BEGIN_S + 50)
+    assert knows(lane, "t") == [False]
