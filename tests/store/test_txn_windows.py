@@ -11,8 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from brokers.domain import DEFAULT_TENANT
-from brokers.store import calls, chore_calls, management_calls
+from brokers.store import calls, chore_calls, leader_calls, management_calls
 from tests.store.calling import Lane, call, flush, waits_for_lock
+from tests.store.retaining import lead
+from tests.store.retaining import step as delete_due
 
 SPAN_S = 300
 HOUR_S = 3600
@@ -337,6 +339,26 @@ def test_slots_that_were_emptied_under_a_clock_far_ahead_are_emptied_again(hours
         hours.clear()
     filled = {10 + (BEGIN_S // SPAN_S + period) % 3 for period in (7, 8)}
     assert set(hours.slots()) == filled
+
+
+def test_an_id_outlives_the_removal_of_its_empty_partition_within_its_window(hours):
+    window_s = 20 * DAY_S
+    hours.configure("q", dedup_window_seconds=window_s, max_wait_time_seconds=1)
+    knows(Lane(hours.db, "q"), "first")
+    # Within a second of the first: last_write_at does not move.
+    hours.set(BEGIN_S + 0.9)
+    knows(Lane(hours.db, "q"), "t")
+
+    hours.set(BEGIN_S + window_s + 0.5)
+    token = lead(hours.db)
+    assert delete_due(hours.db, token, Lane(hours.db, "q")).verdict == "done"
+    cleanup = {"idle_s": DAY_S, "rows_max": 100}
+    assert call(hours.db, leader_calls.partition_cleanup, token, **cleanup).removed == 0
+    assert knows(Lane(hours.db, "q"), "t") == [True]
+
+    hours.set(BEGIN_S + window_s + 2)
+    token = lead(hours.db)
+    assert call(hours.db, leader_calls.partition_cleanup, token, **cleanup).removed == 1
 
 
 @pytest.mark.parametrize("floor_s", [60, 900, 2 * DAY_S])
