@@ -129,7 +129,7 @@ class Link:
             return
         self.instance = peer.instance
         if node.hears(peer.instance):
-            self.outbox.clear()
+            self.outbox.drop_told()
         elif time.monotonic() - self._down_since > STALE_S:
             self.outbox.drop_stale()
         self.session = node.session(channel, peer, self.outbox, self.address)

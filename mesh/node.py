@@ -225,7 +225,8 @@ class Node:
             peer,
             outbox,
             received=self._received,
-            counters=self.counters,
+            # What a watcher is shown is said to no peer.
+            counters=Counters() if peer.role == WATCHER else self.counters,
             heartbeat_s=self.settings.heartbeat_s,
             dead_after_s=self.settings.dead_after_s,
             address=address,
@@ -280,9 +281,14 @@ class Node:
                 log.info("mesh: %s dialled from %s", peer.server_id, address)
                 for link in self._links:
                     link.hurry()
-                await self.talk(session)
+                await self._talk_to_dialler(session)
         except SessionEnded as error:
             log.info("mesh: %s from %s is gone: %s", peer.server_id, address, error)
+
+    async def _talk_to_dialler(self, session: Session) -> None:
+        """Its outbox goes with it; a link keeps its own."""
+        try:
+            await self.talk(session)
         finally:
             self.counters.dropped += session.outbox.dropped + len(session.outbox)
 

@@ -70,21 +70,23 @@ class Outbox:
         """Until something waits to be taken."""
         await self._bell.wait()
 
-    def clear(self) -> None:
-        """Its peer hears of all this in another way."""
-        self._waiting.clear()
-        self._listed = 0
-        self._bell.clear()
+    def drop_told(self) -> None:
+        """Its peer has heard what is short-lived in another way. What is not may be from before
+        that way was there, and may be told twice."""
+        self._keep_lasting()
 
     def drop_stale(self) -> None:
         """The peer was away so long that its floor has found what is short-lived."""
-        kept = {
+        before = len(self._waiting)
+        self._keep_lasting()
+        self.dropped += before - len(self._waiting)
+
+    def _keep_lasting(self) -> None:
+        self._waiting = {
             key: entry
             for key, entry in self._waiting.items()
             if not isinstance(entry[0], SHORT_LIVED)
         }
-        self.dropped += len(self._waiting) - len(kept)
-        self._waiting = kept
-        self._listed = sum(hint.size for hint, _, _ in kept.values())
-        if not kept:
+        self._listed = sum(hint.size for hint, _, _ in self._waiting.values())
+        if not self._waiting:
             self._bell.clear()

@@ -44,6 +44,7 @@ FALLS_MAX = 5
 STEADY_S = 10.0
 AGAIN_S_MIN = 0.25
 AGAIN_S_MAX = 10.0
+DOUBLINGS_MAX = 10
 # A worker bounds its own stop (serving.py); this is for one that hangs.
 STOP_MARGIN_S = 60.0
 
@@ -107,6 +108,12 @@ async def _hub(config: Config, run_dir: Path) -> AsyncIterator[None]:
             await asyncio.wait([running])
 
 
+def pause_s(falls: int) -> float:
+    """How long to wait before a worker is started that has fallen so many times in a row."""
+    # Bounded before it is raised: a worker that falls all night has fallen thousands of times.
+    return min(AGAIN_S_MIN * 2 ** min(falls - 1, DOUBLINGS_MAX), AGAIN_S_MAX)
+
+
 class _Parent:
     def __init__(
         self, config: Config, listener: socket.socket, *, server: str, run_dir: Path
@@ -149,18 +156,24 @@ class _Parent:
     async def _keep(self, worker: Worker) -> None:
         """Fill the place, again and again, until the stop. Raises WorkersFailed."""
         while not self._stopping.is_set():
-            code = await self._live(worker)
+            try:
+                code = await self._live(worker)
+                ending = f"ended ({_ending(code)})"
+            except OSError as error:
+                # No file, process or memory to be had: that may pass, and the others serve.
+                code, ending = 0, f"could not be started ({error.strerror})"
             self._board.away(worker.number)
             if self._stopping.is_set():
                 worker.stop_code = code
                 return
-            again_s = self._after_death(worker, code)
+            again_s = self._after_death(worker, code, ending)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(again_s):
                     await self._stopping.wait()
 
     async def _live(self, worker: Worker) -> int:
         """One process, from its start to its end; its exit code."""
+        worker.serving_since = None
         ours, theirs = socket.socketpair()
         with ours:
             ours.setblocking(False)
@@ -169,7 +182,6 @@ class _Parent:
             logger.info("worker %d is process %d", worker.number, worker.process.pid)
             if self._stopping.is_set():
                 self._signal(worker, signal.SIGTERM)
-            worker.serving_since = None
             hearing = asyncio.create_task(self._hear(worker, ours))
             try:
                 return await worker.process.wait()
@@ -209,13 +221,13 @@ class _Parent:
                 worker.serving_since = time.monotonic()
                 worker.served.set()
 
-    def _after_death(self, worker: Worker, code: int) -> float:
+    def _after_death(self, worker: Worker, code: int, ending: str) -> float:
         """Judge a worker that ended unasked; seconds to wait before it is started again."""
         since = worker.serving_since
         if since is not None and time.monotonic() - since >= STEADY_S:
             worker.was_steady, worker.falls = True, 0
         worker.falls += 1
-        told = f"worker {worker.number} ended ({_ending(code)})"
+        told = f"worker {worker.number} {ending}"
         if not worker.was_steady:
             if code == EXIT_UNUSABLE and not worker.served.is_set():
                 raise WorkersFailed(f"{told}; what it said is above")
@@ -224,7 +236,7 @@ class _Parent:
                     f"{told}, for the {FALLS_MAX}th time without having served for"
                     f" {STEADY_S:.0f} s; what it said is above"
                 )
-        again_s = min(AGAIN_S_MIN * 2 ** (worker.falls - 1), AGAIN_S_MAX)
+        again_s = pause_s(worker.falls)
         logger.error("%s; starting it again in %.2f s", told, again_s)
         return again_s
 

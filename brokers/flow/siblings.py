@@ -49,19 +49,20 @@ class Siblings:
         self._others = [number for number in range(server.workers) if number != server.worker]
 
     async def run(self) -> None:
-        """Answer the others until cancelled."""
+        """Answer the others until cancelled.
+
+        The socket is left lying, as by a worker that was killed: it may be that of the next
+        worker of this number already, of a new parent that did not wait for us to be gone.
+        """
         path = _socket(self._run_dir, self._worker)
-        path.unlink(missing_ok=True)  # of a worker that was killed
+        path.unlink(missing_ok=True)
         try:
             server = await asyncio.start_unix_server(self._tell, path)
         except OSError as error:
             log.error("the other workers cannot ask this one: %s", error)
             return
-        try:
-            async with server:
-                await server.serve_forever()
-        finally:
-            path.unlink(missing_ok=True)
+        async with server:
+            await server.serve_forever()
 
     async def ask(self) -> tuple[list[WorkerReport], list[int]]:
         """The reports of all workers that answer, ours first, and the numbers of the others."""

@@ -39,7 +39,10 @@ class Lease(models.Model):
 
 class TransactionSlot(models.Model):
     """A time slot of queen_txn: which period was last cleared out of it, and whether it may hold
-    rows of queues that have moved to longer slots since, which are carried there first."""
+    rows of queues that have moved to longer slots since, which are carried there first.
+
+    The slot of the longest class has no periods; `cleared_period` is how far the purge got
+    (microseconds since 1970)."""
 
     slot = models.SmallIntegerField(primary_key=True)
     txn_class = models.SmallIntegerField()

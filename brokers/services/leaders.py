@@ -129,20 +129,27 @@ class Leaders:
         """The work, and the task given back whatever came of it, unless it is lost."""
         try:
             await task.work(self._broker, term)
-            self._metrics.cycles[task.name] += 1
         except Fenced:
-            self._metrics.fenced[task.name] += 1
-            log.warning("%s: the lease was lost, somebody else leads", task.name)
-            return
+            self._lost(task)
         except Exception:
             self._metrics.failures[task.name] += 1
             await self._give_back(task, term)
             raise
-        await self._give_back(task, term)
+        else:
+            # Steps that find nothing to do and steps that must not do it answer the same.
+            if await self._give_back(task, term):
+                self._metrics.cycles[task.name] += 1
+            else:
+                self._lost(task)
 
-    async def _give_back(self, task: Task, term: Term) -> None:
+    def _lost(self, task: Task) -> None:
+        self._metrics.fenced[task.name] += 1
+        log.warning("%s: the lease was lost, somebody else leads", task.name)
+
+    async def _give_back(self, task: Task, term: Term) -> bool:
+        """False when it was not ours any more."""
         interval_ms = 0 if term.cut_short else task.every_ms
         async with self._broker.admission.slot("maint"):
-            await calls.lease_done(
+            return await calls.lease_done(
                 self._broker.store.fetch, task.name, term.token, interval_ms=interval_ms
             )

@@ -7,6 +7,7 @@ did can be asked of another; workers are killed, stopped and told to go by their
 import fcntl
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -447,6 +448,25 @@ def test_a_second_signal_goes_at_once(
                 pushing.result(30)
     eventually(lambda: not any(map(is_alive, workers)))
     assert broker.wait() == 1
+
+
+def test_a_worker_that_cannot_be_started_for_a_while_costs_the_others_nothing(
+    start_broker: StartBroker, fresh_queue: str
+):
+    broker = start_broker(**crew.of(2))
+    crew.until_all_ready(broker)
+    limits = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+    victim = crew.pids(broker)[0]
+    # None of its file numbers is free any more.
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+    os.kill(victim, signal.SIGKILL)
+    eventually(lambda: "worker 0 could not be started" in broker.log)
+    with WireClient.at(broker.url) as wire:
+        wire.push(fresh_queue, "taken")
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, limits)
+    eventually(lambda: crew.pids(broker)[0] != victim)
+    crew.until_all_ready(broker)
+    assert broker.stop() == 0
 
 
 def test_workers_do_not_outlive_a_parent_that_is_killed(

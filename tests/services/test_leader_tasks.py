@@ -90,6 +90,23 @@ async def test_a_task_that_fails_is_given_back_and_tried_again(start_client, fre
     assert client.broker.leader_metrics.failures[fresh_queue] >= 2
 
 
+async def test_a_cycle_that_lost_its_lease_unnoticed_counts_as_fenced_and_not_as_led(
+    start_client, db, fresh_queue
+):
+    client = await start_client(**NO_FLOOR)
+    metrics = client.broker.leader_metrics
+
+    async def work(broker, term):
+        db.execute(
+            "UPDATE queen_lease SET fencing_token = fencing_token + 1 WHERE task = %s",
+            [fresh_queue],
+        )
+
+    async with following(client, Task(name=fresh_queue, every_ms=10, work=work)):
+        await until(lambda: metrics.fenced.get(fresh_queue))
+    assert not metrics.cycles.get(fresh_queue)
+
+
 async def test_a_cycle_that_is_cut_short_is_due_again_at_once(start_client, fresh_queue):
     client = await start_client(**NO_FLOOR, QUEEN_LEADER_LEASE_MS="100")
     cycles = 0

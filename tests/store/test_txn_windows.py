@@ -11,8 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from brokers.domain import DEFAULT_TENANT
-from brokers.store import calls, chore_calls, management_calls
+from brokers.store import calls, chore_calls, leader_calls, management_calls
 from tests.store.calling import Lane, call, flush, waits_for_lock
+from tests.store.retaining import lead
+from tests.store.retaining import step as delete_due
 
 SPAN_S = 300
 HOUR_S = 3600
@@ -241,3 +243,132 @@ def test_a_floor_that_comes_during_an_edit_is_looked_after_behind_it(fresh_datab
             assert telling.result(timeout=30) == 1
         [[txn_class]] = db.execute("SELECT txn_class FROM queen_queue").fetchall()
         assert txn_class == 0
+
+
+NOTE_LOCKS = """
+CREATE TABLE noted (locked bigint);
+CREATE FUNCTION note_locks() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO noted
+    SELECT count(*) FROM pg_locks
+     WHERE pid = pg_backend_pid() AND mode = 'AccessExclusiveLock'
+       AND relation IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = 'queen_txn'::regclass);
+    RETURN NEW;
+END;
+$$;
+CREATE TRIGGER note_locks BEFORE INSERT ON queen_txn_8
+   FOR EACH ROW EXECUTE FUNCTION note_locks();
+"""
+
+
+def test_no_slot_is_locked_while_rows_of_another_class_are_carried(hours):
+    hours.tell(60)
+    hours.configure("long", dedup_window_seconds=DAY_S)
+    hours.configure("short", dedup_window_seconds=HOUR_S)
+    knows(Lane(hours.db, "long"), "kept")
+    hours.set(BEGIN_S + HOUR_S + 1)
+    knows(Lane(hours.db, "short"), "old")
+    hours.configure("long", dedup_window_seconds=20 * DAY_S)
+    hours.db.execute(NOTE_LOCKS)
+    # The slots of an hour and of a day are due together.
+    hours.set(BEGIN_S + 2 * DAY_S + 10)
+    assert hours.clear() == 1
+    assert hours.slots() == [8]
+    assert hours.db.execute("SELECT locked FROM noted").fetchall() == [(0,)]
+    assert knows(Lane(hours.db, "long"), "kept") == [True]
+
+
+ROWS_READ = """
+SELECT coalesce(idx_tup_fetch, 0) + seq_tup_read FROM pg_stat_xact_user_tables
+ WHERE relname = %s
+"""
+
+
+def rows_read(hours, table: str, rows_max: int) -> int:
+    """How many rows of a table one step of clearing looks at."""
+    with hours.db.transaction():
+        [[before]] = hours.db.execute(ROWS_READ, [table]).fetchall()
+        hours.clear(rows_max)
+        [[after]] = hours.db.execute(ROWS_READ, [table]).fetchall()
+    return int(after - before)
+
+
+def test_what_is_carried_is_found_without_looking_at_the_rows_of_other_queues(hours):
+    hours.tell(60)
+    hours.configure("moved", dedup_window_seconds=60)
+    hours.configure("stays", dedup_window_seconds=60)
+    knows(Lane(hours.db, "moved"), "t")
+    knows(Lane(hours.db, "stays"), *(f"t{n}" for n in range(500)))
+    hours.configure("moved", dedup_window_seconds=HOUR_S)
+    hours.set(BEGIN_S + 2 * SPAN_S + 10)
+    assert rows_read(hours, "queen_txn_10", 1000) <= 10
+    assert hours.slots() == [0, 10]
+    assert hours.clear() == 1
+    assert knows(Lane(hours.db, "moved"), "t") == [True]
+
+
+def test_of_the_longest_class_a_step_looks_at_no_more_rows_than_it_is_told(hours):
+    hours.tell(60)
+    hours.configure("q", dedup_window_seconds=40 * DAY_S)
+    needed = "SELECT %s, n, n, to_timestamp(%s + n), 9 FROM generate_series(1, 50) AS n"
+    hours.db.execute(f"INSERT INTO queen_txn {needed}", [Lane(hours.db, "q").id, BEGIN_S])
+    # Behind them one of a partition that is gone.
+    hours.db.execute("INSERT INTO queen_txn SELECT 0, 0, 0, to_timestamp(%s), 9", [BEGIN_S + 51])
+    hours.set(BEGIN_S + DAY_S)
+    left = []
+    for _ in range(6):
+        assert rows_read(hours, "queen_txn_9", 10) <= 20
+        left += hours.db.execute("SELECT count(*) FROM queen_txn_9").fetchall()
+    assert [rows for [rows] in left] == [51] * 5 + [50]
+
+    # It begins anew with the oldest.
+    hours.set(BEGIN_S + 40 * DAY_S + 30)
+    for _ in range(6):
+        hours.clear(rows_max=10)
+    assert hours.db.execute("SELECT count(*) FROM queen_txn_9").fetchall() == [(21,)]
+
+
+def test_slots_that_were_emptied_under_a_clock_far_ahead_are_emptied_again(hours):
+    hours.tell(300)
+    hours.configure("q", dedup_window_seconds=300)
+    lane = Lane(hours.db, "q")
+    hours.db.execute("UPDATE queen_txn_slot SET cleared_period = 99999999")
+    for period in range(9):
+        hours.set(BEGIN_S + period * SPAN_S + 10)
+        assert knows(lane, f"t{period}") == [False]
+        hours.clear()
+    filled = {10 + (BEGIN_S // SPAN_S + period) % 3 for period in (7, 8)}
+    assert set(hours.slots()) == filled
+
+
+def test_an_id_outlives_the_removal_of_its_empty_partition_within_its_window(hours):
+    window_s = 20 * DAY_S
+    hours.configure("q", dedup_window_seconds=window_s, max_wait_time_seconds=1)
+    knows(Lane(hours.db, "q"), "first")
+    # Within a second of the first: last_write_at does not move.
+    hours.set(BEGIN_S + 0.9)
+    knows(Lane(hours.db, "q"), "t")
+
+    hours.set(BEGIN_S + window_s + 0.5)
+    token = lead(hours.db)
+    assert delete_due(hours.db, token, Lane(hours.db, "q")).verdict == "done"
+    cleanup = {"idle_s": DAY_S, "rows_max": 100}
+    assert call(hours.db, leader_calls.partition_cleanup, token, **cleanup).removed == 0
+    assert knows(Lane(hours.db, "q"), "t") == [True]
+
+    hours.set(BEGIN_S + window_s + 2)
+    token = lead(hours.db)
+    assert call(hours.db, leader_calls.partition_cleanup, token, **cleanup).removed == 1
+
+
+@pytest.mark.parametrize("floor_s", [60, 900, 2 * DAY_S])
+def test_a_queue_without_a_window_stores_what_comes_again_after_the_clock_was_put_back(
+    hours, floor_s
+):
+    hours.tell(floor_s)
+    hours.configure("q", dedup_window_seconds=0)
+    lane = Lane(hours.db, "q")
+    hours.set(BEGIN_S + 100)
+    assert knows(lane, "t") == [False]
+    hours.set(BEGIN_S + 50)
+    assert knows(lane, "t") == [False]

@@ -233,6 +233,28 @@ async def test_a_marked_frame_is_not_passed_on_a_second_time():
         assert ears[a].queue_ids() == [] and ears[b].queue_ids() == []
 
 
+async def test_what_lasts_is_told_after_an_absence_whoever_dials_first():
+    may_dial = asyncio.Event()
+
+    async def resolve(host: str, port: int) -> list[str]:
+        await may_dial.wait()
+        return [host]
+
+    port = free_port()
+    async with running("a", peers=at(port), resolve=resolve) as a:
+        a.offer(QueueChanged("tenant", "orders"))
+        a.offer(pushed(1, 1))
+        async with running("b", port=port, peers=at(a.port)) as b:
+            ear = Ear(b)
+            await until(lambda: knows(a, "b"))
+            a.offer(pushed(2, 1))
+            await until(lambda: ear.queue_ids() == [2])
+            may_dial.set()
+            await until(lambda: len(ear.heard) == 2)
+            assert ear.heard[1] == QueueChanged("tenant", "orders")
+            assert a.status()["messages_queued"] == 0
+
+
 async def test_a_watcher_sees_what_passes_and_is_no_peer():
     async with contextlib.AsyncExitStack() as stack:
         hub = await stack.enter_async_context(running("hub", hub=True))
@@ -251,6 +273,8 @@ async def test_a_watcher_sees_what_passes_and_is_no_peer():
         assert isinstance(seen[1], Passed) and seen[1].origin == "a"
         assert line(seen[1]).startswith("a: pushed tenant='tenant' queue='orders' queue_id=3")
         assert knows(hub, "a", "b")
+        told = hub.status()
+        assert (told["messages_received"], told["messages_sent"]) == (1, 1), "the watcher counts"
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
 

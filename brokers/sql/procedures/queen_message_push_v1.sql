@@ -25,8 +25,10 @@
 -- once. The clock is read after the locks are ours. created_at never goes back along a
 -- partition, and is a whole millisecond later whenever the first id is not above the
 -- partition's last, so that (created_at in ms, id) never decreases.
--- Without p_dedup nobody asks whether a transactionId was seen before; it is remembered all
--- the same; and no queue is full for what was accepted long ago (spool, timers). p_accepted, one time a message (and only without p_dedup), is when it shall count
+-- A queue without a window asks for nothing, even when a clock that was put back makes what it
+-- stored look newer than now. Without p_dedup nobody asks whether a transactionId was seen
+-- before; it is remembered all the same; and no queue is full for what was accepted long ago
+-- (spool, timers). p_accepted, one time a message (and only without p_dedup), is when it shall count
 -- as seen; null: now.
 
 CREATE OR REPLACE FUNCTION queen_message_push_v1(
@@ -149,7 +151,8 @@ BEGIN
                 SELECT known.created_at FROM queen_txn_2 known
                  WHERE known.partition_id = message.partition_id AND known.hash = message.hash
              ) AS known
-             WHERE known.created_at > v_now - make_interval(secs => v_windows[message.no]));
+             WHERE v_windows[message.no] > 0
+               AND known.created_at > v_now - make_interval(secs => v_windows[message.no]));
     ELSIF v_direct = 4 THEN
         v_suspects := ARRAY(
             SELECT DISTINCT message.no
@@ -164,7 +167,8 @@ BEGIN
                 SELECT known.created_at FROM queen_txn_12 known
                  WHERE known.partition_id = message.partition_id AND known.hash = message.hash
              ) AS known
-             WHERE known.created_at > v_now - make_interval(secs => v_windows[message.no]));
+             WHERE v_windows[message.no] > 0
+               AND known.created_at > v_now - make_interval(secs => v_windows[message.no]));
     ELSE
         v_suspects := ARRAY(
             SELECT DISTINCT message.no
@@ -173,7 +177,8 @@ BEGIN
                 SELECT known.created_at FROM queen_txn known
                  WHERE known.partition_id = message.partition_id AND known.hash = message.hash
                 OFFSET 0) AS known
-             WHERE known.created_at > v_now - make_interval(secs => v_windows[message.no]));
+             WHERE v_windows[message.no] > 0
+               AND known.created_at > v_now - make_interval(secs => v_windows[message.no]));
     END IF;
     IF p_dedup AND cardinality(v_hashes) > cardinality(p_partition_ids) THEN
         v_suspects := v_suspects || ARRAY(

@@ -62,7 +62,8 @@ BEGIN
                    OR EXISTS (SELECT FROM queen_stream_state WHERE partition_id = v_lane.id);
         PERFORM 1 FROM queen_queue
           WHERE id = v_lane.queue_id
-            AND v_lane.idle_at < v_now - make_interval(secs => dedup_window_seconds)
+            -- The last push may have been a second later: last_write_at is moved no more often.
+            AND v_lane.idle_at < v_now - make_interval(secs => dedup_window_seconds + 1)
             FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
         PERFORM 1 FROM queen_partition

@@ -1,14 +1,15 @@
 -- queen_txn_slot_clear_v1: truncate the transaction slots whose rows have expired.
 --
--- Called by  brokers/store/calls.py, txn_slot_clear(), every few seconds
+-- Called by  brokers/store/chore_calls.py, txn_slot_clear(), every few seconds
 -- Reads      queen_txn_slot, queen_spool (by queen_spool_hold_v1), queen_system (by
 --            queen_txn_floor_v1)
--- Writes     queen_txn slots, queen_txn_slot, queen_txn (by queen_txn_slot_carry_v1)
+-- Writes     queen_txn slots, queen_txn_slot, queen_txn (by queen_txn_slot_carry_v1 and
+--            queen_txn_slot_purge_v1)
 -- Locks      the floor's advisory lock, shared; then the slot's table exclusively, for the truncation alone and waiting at most
 --            200 ms for it: a push reads every slot of its class, so a long wait here would
 --            queue the pushes behind us.
--- Cost       nothing when nothing is due, and next to nothing for a slot without rows; else a
---            truncation, or for the longest class a bounded DELETE.
+-- Cost       a bounded look at rows of the longest class. Beside that nothing when nothing is due, and
+--            next to nothing for a slot without rows; else a truncation.
 -- Answers    how many slots were truncated.
 --
 -- A class fills three slots in turn. In period k the slot of k+1 holds rows of k-2, all
@@ -17,7 +18,10 @@
 -- read the clock in the period before, and look for its rows only now.
 --
 -- Rows of queues that moved to longer slots are carried there in bounded steps first, as long
--- as the windows of their queues are.
+-- as the windows of their queues are: of all classes, before the first slot is locked.
+--
+-- A period far ahead was written under a clock that has been put back since; such a slot is left alone
+-- for one more turn, and not until that time comes.
 --
 -- While a spool is replayed, windows reach back from when its records were accepted: all
 -- rows are kept longer by the age of the oldest. A server that was started less than
@@ -32,12 +36,10 @@ RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    c_grace_s CONSTANT integer := 5;
     v_slot      queen_txn_slot;
     v_period    bigint;
-    v_next_slot smallint;
+    v_ready     smallint[] := '{}';
     v_cleared   integer := 0;
-    v_held_s    double precision;
     v_floor_s   bigint;
 BEGIN
     IF clock_timestamp() < pg_postmaster_start_time() + make_interval(secs => p_settle_s) THEN
@@ -46,32 +48,18 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtextextended('queen_txn_slot_clear', 0)) THEN
         RETURN 0;
     END IF;
-    -- Rows before slots: the lock of a slot lasts until the end, and pushes wait for it.
     v_floor_s := greatest(p_longest_s, queen_txn_floor_v1());
-    v_held_s := queen_spool_hold_v1();
-    DELETE FROM queen_txn_9
-     WHERE ctid = ANY (ARRAY(
-           SELECT old.ctid
-             FROM queen_txn_9 old
-             LEFT JOIN queen_partition lane ON lane.id = old.partition_id
-             LEFT JOIN queen_queue queue ON queue.id = lane.queue_id
-            WHERE old.created_at < clock_timestamp() - make_interval(secs => v_held_s + v_floor_s)
-              AND (queue.id IS NULL
-                   OR old.created_at < clock_timestamp() - make_interval(
-                          secs => v_held_s + greatest(queue.dedup_window_seconds,
-                                                      queue.completed_retention_seconds)))
-            ORDER BY old.created_at
-            LIMIT p_rows_max));
+    PERFORM queen_txn_slot_purge_v1(v_floor_s, queen_spool_hold_v1(), p_rows_max);
 
+    -- Rows before slots: the lock of a slot lasts until the end, and pushes wait for it.
     PERFORM set_config('lock_timeout', '200ms', true);
     FOR v_slot IN SELECT * FROM queen_txn_slot WHERE span_s > 0 ORDER BY slot LOOP
-        v_period := floor(extract(epoch FROM clock_timestamp()) / v_slot.span_s)::bigint;
-        v_next_slot := (queen_txn_slots_v1(to_timestamp((v_period + 1) * v_slot.span_s)))
-                         [v_slot.txn_class + 1];
-        CONTINUE WHEN v_next_slot <> v_slot.slot OR v_slot.cleared_period >= v_period;
-        -- The youngest row that is due is as much older than a span as this period is old.
-        CONTINUE WHEN extract(epoch FROM clock_timestamp()) - v_period * v_slot.span_s
-                      < c_grace_s + queen_spool_hold_v1();
+        v_period := queen_txn_slot_due_v1(v_slot.slot);
+        CONTINUE WHEN v_period IS NULL;
+        IF v_slot.cleared_period > v_period + 3 THEN
+            UPDATE queen_txn_slot SET cleared_period = v_period WHERE slot = v_slot.slot;
+        END IF;
+        CONTINUE WHEN v_slot.cleared_period >= v_period;
         BEGIN
             -- Without a page there is nothing to truncate, and no plan to be made anew for it.
             IF pg_relation_size(format('queen_txn_%s', v_slot.slot)::regclass) = 0 THEN
@@ -83,18 +71,24 @@ BEGIN
             -- is older than the truncation would otherwise see a row in neither place.
             CONTINUE WHEN v_slot.carry AND queen_txn_slot_carry_v1(
                 v_slot.slot, v_floor_s, queen_spool_hold_v1(), p_rows_max) > 0;
+            v_ready := v_ready || v_slot.slot;
+        EXCEPTION WHEN lock_not_available THEN
+            NULL;  -- Busy now: the next step tries again, a whole period long.
+        END;
+    END LOOP;
+
+    FOR v_slot IN SELECT * FROM queen_txn_slot WHERE slot = ANY (v_ready) ORDER BY slot LOOP
+        BEGIN
             EXECUTE format('LOCK TABLE queen_txn_%s IN ACCESS EXCLUSIVE MODE', v_slot.slot);
-            IF floor(extract(epoch FROM clock_timestamp()) / v_slot.span_s)::bigint = v_period
-               AND extract(epoch FROM clock_timestamp()) - v_period * v_slot.span_s
-                   >= c_grace_s + queen_spool_hold_v1()
-            THEN
+            v_period := queen_txn_slot_due_v1(v_slot.slot);
+            IF v_period > v_slot.cleared_period THEN
                 EXECUTE format('TRUNCATE queen_txn_%s', v_slot.slot);
                 UPDATE queen_txn_slot SET cleared_period = v_period, carry = false
                  WHERE slot = v_slot.slot;
                 v_cleared := v_cleared + 1;
             END IF;
         EXCEPTION WHEN lock_not_available THEN
-            NULL;  -- Busy now: the next step tries again, a whole period long.
+            NULL;
         END;
     END LOOP;
     RETURN v_cleared;
