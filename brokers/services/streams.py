@@ -33,7 +33,7 @@ from brokers.store.stream_calls import (
 if TYPE_CHECKING:
     from brokers.runtime import Broker
 
-STALE, REFUSED, TOO_MUCH = "QN001", "QN030", "QN031"
+STALE, REFUSED, TOO_MUCH = "QN001", "QN030", "QN013"
 STATE_BYTES_MAX = 67_108_864
 NOT_FOUND = "not found"
 REFUSALS = {
