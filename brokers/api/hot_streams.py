@@ -35,7 +35,7 @@ async def stream_register(call: "Call") -> Reply:
         }
         text = why[answer.outcome]
         body = {"success": False, "denied": True, "error": text}
-        raise RequestError(text, code="forbidden", body=body)
+        raise RequestError(text, code="feature_gated", body=body)
     return Reply(200, render_streams.registered(request, answer))
 
 

@@ -59,7 +59,7 @@ async def trace_add(call: "Call") -> Reply:
     trace = await payloads.parsed(read, call.body)
     partition_id = uuid_text(trace.partition_id)
     if partition_id is None:
-        if call.broker.config.tenancy.header:
+        if call.broker.config.tenants:
             return NO_MESSAGE
         raise StoreError("trace failed: partitionId is not a UUID")
     trace = replace(trace, partition_id=partition_id)

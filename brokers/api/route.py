@@ -47,5 +47,10 @@ class Route:
         return self.tenant and (self.confined or ":queue" in self.template.split("/"))
 
     @property
+    def asks_by_query(self) -> bool:
+        """Whether its queue stands in the query alone: without one it reaches them all."""
+        return self.confined and self.method in ("GET", "DELETE") and ":" not in self.template
+
+    @property
     def name(self) -> str:
         return f"{self.method} {self.template}"

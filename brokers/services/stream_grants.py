@@ -1,13 +1,16 @@
 """Grants of streams: whether a tenant may register a new query, and how many in all.
 
-Asked for new names of other tenants than the default one, while tenancy is on. No grants are
-kept yet, so everybody has one without a limit; whoever keeps them answers here.
+A grant is the tenant's quota row. Registrations are rare, so the row is read anew for each: a
+grant counts from the moment in which the operator writes it.
 
-Imports nothing of ours. Used by services/streams.py.
+Imports domain, store. Used by services/streams.py.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
+
+from brokers.domain import DEFAULT_TENANT
+from brokers.store import quota_calls
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -19,6 +22,19 @@ class Grant(NamedTuple):
     queries_max: int | None
 
 
+UNLIMITED = Grant(None)
+
+
 async def grant_of(broker: "Broker", tenant: UUID) -> Grant | None:
-    """None: this tenant may not register any."""
-    return Grant(None)
+    """None: this tenant may not register any. The default tenant is unmetered.
+
+    A row always rules. Without one a tenant has no grant where a proxy names the tenants, and
+    an unlimited one where only API keys do.
+    """
+    if tenant == DEFAULT_TENANT:
+        return UNLIMITED
+    rows = await quota_calls.quota_list(broker.store.fetch, [tenant])
+    if not rows:
+        return None if broker.config.tenancy.header else UNLIMITED
+    [row] = rows
+    return Grant(row.max_queries) if row.streams_enabled else None

@@ -20,6 +20,7 @@ from brokers.flow.acks import ERRORS
 from brokers.services import stream_grants
 from brokers.services.bundle import QUEUE_CHANGING, SPOOLED, STALE_ROUNDS_MAX, Bundle
 from brokers.store import stream_calls
+from brokers.store.combine import QUEUE_FULL
 from brokers.store.stream_calls import (
     GIVE_BACK,
     CycleAck,
@@ -32,12 +33,13 @@ from brokers.store.stream_calls import (
 if TYPE_CHECKING:
     from brokers.runtime import Broker
 
-STALE, REFUSED, TOO_MUCH = "QN001", "QN030", "QN031"
+STALE, REFUSED, TOO_MUCH = "QN001", "QN030", "QN013"
 STATE_BYTES_MAX = 67_108_864
 NOT_FOUND = "not found"
 REFUSALS = {
     "partition": "partition not found",
     "query": "query not found",
+    "full": QUEUE_FULL,
     "lease": ERRORS["lease"],
     "already": ERRORS["already"],
     "beyond": "the lease does not hold that many messages",
@@ -110,9 +112,7 @@ class CycleResult:
 
 async def register(broker: "Broker", request: RegisterRequest) -> Registered:
     """Whatever the outcome; a refusal has written nothing."""
-    grant: stream_grants.Grant | None = stream_grants.Grant(None)
-    if broker.config.tenancy.header and request.tenant != DEFAULT_TENANT:
-        grant = await stream_grants.grant_of(broker, request.tenant)
+    grant = await stream_grants.grant_of(broker, request.tenant)
     async with broker.admission.call_slot("maint"):
         return await stream_calls.stream_register(
             broker.store.fetch,
@@ -154,6 +154,9 @@ async def cycle(broker: "Broker", request: CycleRequest) -> CycleResult:
     """State, sink messages and source ack in one database transaction, or nothing."""
     if request.refused is not None:
         return CycleResult(error=request.refused)
+    if request.items and request.tenant != DEFAULT_TENANT:
+        size = sum(len(one.payload) for one in request.items)
+        await broker.quotas.admit_push(request.tenant, len(request.items), size)
     ids = _ids(broker, request)
     bundle = Bundle(broker, request.tenant, request.items, ids, request.producer_sub)
     if not await bundle.in_order():

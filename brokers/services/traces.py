@@ -56,7 +56,7 @@ async def add(broker: "Broker", trace: NewTrace) -> str | None:
             broker.store.fetch,
             trace_id,
             trace.tenant,
-            checked=broker.config.tenancy.header,
+            checked=broker.config.tenants,
             partition_uid=trace.partition_id,
             transaction_id=trace.transaction_id,
             group=trace.group,

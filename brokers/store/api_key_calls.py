@@ -23,6 +23,7 @@ SELECT version, id, digest, name, role, tenant_id, queue_prefix, expires_at
 """
 API_KEY_USED = "SELECT queen_api_key_used_v1(%s::bigint[], %b::timestamptz[])"
 PARTITION_QUEUES = "SELECT queue FROM queen_partition_queues_v1(%s::uuid, %s::uuid[])"
+STREAM_SOURCES = "SELECT queue FROM queen_stream_sources_v1(%s::uuid, %s::uuid[], %s::text[])"
 API_KEY_LIST = """
 SELECT id, key_id, name, role, tenant_id, queue_prefix, created_at, expires_at, revoked_at,
        last_used_at
@@ -105,4 +106,12 @@ async def api_key_list(
 async def partition_queues(fetch: Fetch, tenant: UUID, partitions: Sequence[UUID]) -> list[str]:
     """The names of the tenant's queues that any of these partitions belong to."""
     rows = await fetch(PARTITION_QUEUES, (str(tenant), array(partitions)))
+    return [name for (name,) in rows]
+
+
+async def stream_sources(
+    fetch: Fetch, tenant: UUID, ids: Sequence[UUID], names: Sequence[str]
+) -> list[str]:
+    """The source queues of the tenant's stream queries of these ids or names."""
+    rows = await fetch(STREAM_SOURCES, (str(tenant), array(ids), list(names)))
     return [name for (name,) in rows]

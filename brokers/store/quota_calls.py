@@ -2,7 +2,7 @@
 
 A function here names the procedure, passes the arguments, shapes the rows; it decides nothing.
 
-Imports calls. Used by flow/quotas.py and services/quotas.py.
+Imports calls. Used by flow/quotas.py and services/{quotas,stream_grants}.py.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,8 @@ from uuid import UUID
 from brokers.store.calls import Fetch, array
 
 QUOTA_LIST = """
-SELECT tenant_id, enabled, max_horizon_s, max_retained_bytes, push_rate, retained_bytes
+SELECT tenant_id, enabled, max_horizon_s, max_retained_bytes, push_rate, retained_bytes,
+       streams_enabled, max_queries
   FROM queen_quota_list_v1(%s::uuid[])
 """
 USAGE_COUNT = "SELECT queen_usage_count_v1(%s::uuid, %s::text)"
@@ -28,6 +29,8 @@ class QuotaRow(NamedTuple):
     max_retained_bytes: int | None
     push_rate: int | None
     retained_bytes: int | None
+    streams_enabled: bool
+    max_queries: int | None
 
 
 async def quota_list(fetch: Fetch, tenants: Sequence[UUID]) -> list[QuotaRow]:

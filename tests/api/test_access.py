@@ -211,6 +211,146 @@ def test_a_confined_key_reaches_its_queues_and_no_others(come, fresh_queue):
     assert wire.ack(foreign, partitionId=UNKNOWN_UUID)["success"] is False
 
 
+@pytest.fixture
+def confined(come, fresh_queue):
+    """Who may reach everything, who reaches `mine` alone, and the names of two queues."""
+    mine, other = f"{fresh_queue}.mine", f"{fresh_queue}-other"
+    return come("admin"), come("read-write", prefix=f"{fresh_queue}."), mine, other
+
+
+def assert_all_refused(*answers):
+    assert [answer.status_code for answer in answers] == [403] * len(answers)
+
+
+def test_a_confined_key_runs_streams_over_its_queues_and_no_others(confined):
+    owner, wire, mine, other = confined
+
+    def register(client, name, source, **more):
+        body = {"name": name, "source_queue": source, "config_hash": "h"} | more
+        return client.post("/streams/v1/queries", body)
+
+    wire.push(mine, 1)
+    owner.push(other, "secret")
+    [own_message], [foreign] = wire.messages(mine), owner.messages(other)
+    theirs = expect(register(owner, f"{other}-query", other), 200).json()["query_id"]
+    own = expect(register(wire, f"{mine}-query", mine, sink_queue=""), 200).json()["query_id"]
+    at = {"query_id": own, "partition_id": own_message["partitionId"]}
+    cycle = at | {
+        "state_ops": [{"type": "upsert", "key": "k", "value": {"queue": other}}],
+        "push_items": [{"queue": f"{mine}.sink", "payload": {"queue": other}}, {"queue": ""}],
+    }
+    assert expect(wire.post("/streams/v1/cycle", cycle), 200).json()["success"] is True
+    [row] = expect(wire.post("/streams/v1/state/get", at), 200).json()["rows"]
+    assert row["value"] == {"queue": other}, "what is stored names no queue"
+
+    there = {"partition_id": foreign["partitionId"]}
+    assert_all_refused(
+        register(wire, f"{mine}-2", other),
+        register(wire, f"{mine}-2", mine, sink_queue=other),
+        register(wire, f"{other}-query", mine),
+        register(wire, f"{other}-query", mine, config_hash="h2", reset=True),
+        wire.post("/streams/v1/state/get", at | there),
+        wire.post("/streams/v1/state/get", at | {"query_id": theirs}),
+        wire.post("/streams/v1/cycle", cycle | there),
+        wire.post("/streams/v1/cycle", cycle | {"query_id": theirs}),
+        wire.post("/streams/v1/cycle", cycle | {"push_items": [{"queue": other, "payload": 1}]}),
+    )
+    assert owner.ack(foreign)["success"] is True
+    assert owner.payloads(other) == []
+    unknown = wire.post("/streams/v1/cycle", cycle | {"query_id": UNKNOWN_UUID})
+    assert expect(unknown, 200).json()["error"] == "query not found"
+
+
+def test_a_confined_key_redrives_between_its_queues_and_no_others(confined, eventually):
+    owner, wire, mine, other = confined
+    path = "/api/v1/dlq/redrive"
+    for client, queue in ((wire, mine), (owner, other)):
+        client.push(queue, queue)
+        [message] = client.messages(queue)
+        client.ack(message, "dlq")
+
+    def to(queue):
+        return {"destination": {"queue": queue}}
+
+    job = expect(wire.post(path, {"queue": mine} | to(f"{mine}.2")), 201).json()["id"]
+    eventually(lambda: expect(wire.get(f"{path}/{job}"), 200).json()["state"] == "done")
+    assert wire.payloads(f"{mine}.2") == [mine]
+    expect(wire.post(f"{path}/{job}/cancel"), 200)
+    expect(wire.post(f"{path}/{job}/resume"), 409)
+    expect(wire.get(f"{path}/{UNKNOWN_UUID}"), 404)
+    expect(wire.get(f"{path}/none"), 404)
+
+    foreign = [
+        expect(owner.post(path, body), 201).json()["id"]
+        for body in ({"queue": mine} | to(other), {"queue": other} | to(f"{other}-2"))
+    ]
+    assert_all_refused(
+        wire.post(path, {"queue": other}),
+        wire.post(path, {"queue": other} | to(mine)),
+        wire.post(path, {"queue": mine} | to(other)),
+        wire.get(path),
+        *(wire.get(f"{path}/{one}") for one in foreign),
+        *(wire.post(f"{path}/{one}/cancel") for one in foreign),
+        *(wire.post(f"{path}/{one}/resume") for one in foreign),
+    )
+
+
+def test_a_confined_key_looks_at_its_queues_and_no_others(confined):
+    owner, wire, mine, other = confined
+    for client, queue in ((wire, mine), (owner, other)):
+        client.push(queue, "x", ids=["t"])
+    for path in (
+        "messages", "messages/search", "dlq", "status/analytics", "analytics/dlq-signatures",
+        "analytics/queue-lag", "analytics/queue-ops", "analytics/queue-parked-replicas",
+        "analytics/retention", "analytics/partition-liveness",
+    ):  # fmt: skip
+        answer = expect(wire.get(f"/api/v1/{path}", queue=mine, q="x"), 200)
+        assert other not in answer.text
+        # Another spelling than the route's own would be no filter at all.
+        others = ({}, {"queue": other}, {"queue": ""}, {"queueName": mine}, {"queues": mine})
+        others += ({"partitionId": UNKNOWN_UUID},)
+        assert_all_refused(*(wire.get(f"/api/v1/{path}", q="x", **asked) for asked in others))
+    assert_all_refused(
+        wire.get("/api/v1/analytics/workload", queue=mine),  # holds figures of all queues
+        wire.get("/api/v1/status/queues", queue=mine),
+        wire.get(f"/api/v1/status/queues/{other}"),
+        wire.get("/api/v1/resources/overview"),
+        wire.get("/api/v1/resources/namespaces"),
+        wire.get("/api/v1/consumer-groups"),
+        wire.get("/api/v1/consumer-groups/g"),
+        wire.get("/api/v1/traces/names"),
+        wire.get("/api/v1/traces/by-name/n"),
+        wire.post(f"{wire.queue_path(other)}/pause"),
+        wire.post(f"/api/v1/consumer-groups/g/queues/{other}/seek", {"toEnd": True}),
+    )
+    expect(wire.get(f"/api/v1/status/queues/{mine}"), 200)
+    expect(wire.post(f"{wire.queue_path(mine)}/resume"), 200)
+
+
+def test_a_confined_key_reaches_messages_of_its_own_partitions_by_their_ids(confined):
+    owner, wire, mine, other = confined
+    for client, queue in ((wire, mine), (owner, other)):
+        client.push(queue, "x", ids=["t"])
+    [message], [foreign] = wire.messages(mine), owner.messages(other)
+    own, theirs = (f"{one['partitionId']}/t" for one in (message, foreign))
+    trace = {"transactionId": "t", "data": {"queue": other}}
+    expect(wire.get(f"/api/v1/messages/{own}"), 200)
+    expect(wire.post("/api/v1/traces", trace | {"partitionId": message["partitionId"]}), 201)
+    assert len(expect(wire.get(f"/api/v1/traces/{own}"), 200).json()["traces"]) == 1
+    expect(wire.http.delete(f"/api/v1/messages/{own}", headers=wire.headers), 404)
+    changed = {"entries": [{"queue": mine}]}
+    expect(wire.post("/api/v1/partitions/changed", changed), 200)
+    changed["entries"].append({"queue": other})
+    assert_all_refused(
+        wire.get(f"/api/v1/messages/{theirs}"),
+        wire.http.delete(f"/api/v1/messages/{theirs}", headers=wire.headers),
+        wire.post("/api/v1/traces", trace | {"partitionId": foreign["partitionId"]}),
+        wire.get(f"/api/v1/traces/{theirs}"),
+        wire.post("/api/v1/partitions/changed", changed),
+    )
+    expect(wire.get(f"/api/v1/messages/{UNKNOWN_UUID}/t"), 404)
+
+
 def test_nothing_that_is_secret_is_logged(locked, make_key, come, fresh_queue):
     key = make_key()
     token = jwt.encode({"role": "admin"}, SECRET, algorithm="HS256")

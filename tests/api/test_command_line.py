@@ -15,6 +15,7 @@ from brokers.config_client import ClientConfig
 from brokers.management.queen.client import Answer, _refused
 from brokers.management.queen.main import main
 from brokers.management.queen.messages import messages_of
+from tests.wire_client import expect
 
 DONE, MISTAKE, BROKEN, NOT_ALLOWED, NOTHING = range(5)
 
@@ -162,6 +163,69 @@ def test_dead_letters_are_listed_replayed_and_purged(queen, fresh_queue):
     assert queen("dlq", "purge", fresh_queue, "--yes") == "1 deleted\n"
     queen("dlq", "purge", fresh_queue, "--yes", code=NOTHING)
     queen("dlq", "list", fresh_queue, code=NOTHING)
+
+
+def test_dead_letters_are_moved_by_a_job_that_is_watched(queen, fresh_queue):
+    full = f"{fresh_queue}-full"
+    for number, error in enumerate(("bad luck", "no luck", "no luck")):
+        queen("push", fresh_queue, number)
+        [message] = queen.json("pop", fresh_queue)["messages"]
+        typed = ("ack", message["partitionId"], message["transactionId"], "--status", "dlq")
+        queen(*typed, "--error", error)
+    typed = ("dlq", "redrive", fresh_queue, "--error", "bad", "--since", "2026-01-01T00:00:00Z")
+    job = queen.json(*typed, "--to-partition", "again", "--rate", 100, "--watch")
+    assert (job["state"], job["moved"], job["rate"]) == ("done", 1, 100)
+    assert queen.json("pop", fresh_queue, "--partition", "again")["messages"][0]["data"] == 0
+    assert queen.json("dlq", "job", job["id"])["moved"] == 1
+    assert "done" in queen("dlq", "cancel", job["id"])
+    assert "done" in queen("dlq", "resume", job["id"], code=MISTAKE)
+    queen("dlq", "job", uuid.uuid4(), code=NOTHING)
+    queen("dlq", "redrive", "of nobody", code=NOTHING)
+
+    queen("queue", "configure", full, "enforce=true", "maxSize=1")
+    typed = ("dlq", "redrive", fresh_queue, "--group", "__QUEUE_MODE__", "--to-queue", full)
+    told = queen(*typed, "--watch", code=BROKEN)
+    assert "the redrive failed: the queue is full (maxSize)" in told
+    assert len(queen.json("dlq", "list", fresh_queue)["messages"]) == 2
+
+
+def test_groups_are_listed_described_moved_and_deleted(queen, wire, fresh_queue):
+    group = f"group of {fresh_queue}"
+    queen("push", fresh_queue, 1, 2)
+    queen("pop", fresh_queue, "--group", group, "--from", "all", "--batch", 2, "--auto-ack")
+
+    def pending():
+        return queen.json("queue", "depth", fresh_queue, "--group", group)["pending"]
+
+    assert pending() == 0
+    assert queen.json("seek", group, fresh_queue, "--to-beginning")["partitionsUpdated"] == 1
+    assert pending() == 2
+    expect(wire.post("/api/v1/stats/refresh"), 200)
+    assert group in queen("groups", "list", "--queue", fresh_queue)
+    [listed] = queen.json("groups", "list", "--queue", fresh_queue)
+    assert (listed["name"], listed["totalLag"]) == (group, 2)
+    queen("groups", "list", "--queue", "of nobody", code=NOTHING)
+    assert group in queen("lag")
+    queen("lag", "--min-seconds", 10**8, code=NOTHING)
+    assert "Default" in queen("groups", "describe", group)
+    [place] = queen.json("groups", "describe", group)[fresh_queue]["partitions"]
+    assert place["offsetLag"] == 2
+
+    typed = ("seek", group, fresh_queue, "--partition", "Default")
+    assert queen.json(*typed, "--to-end")["updated"] is True
+    assert pending() == 0
+    queen("seek", group, fresh_queue, "--to", "2026-01-31T12:00:00Z")
+    assert pending() == 2
+    assert "instant" in queen("seek", group, fresh_queue, "--to", "nope", code=MISTAKE)
+    queen("seek", group, "of nobody", "--to-end", code=NOTHING)
+    queen(*typed[:-1], "of nobody", "--to-end", code=NOTHING)
+
+    assert "--yes" in queen("groups", "delete", group, code=MISTAKE)
+    typed = ("groups", "delete", group, "--queue", fresh_queue, "--keep-subscription", "--yes")
+    assert queen.json(*typed)["deletedPartitions"] == 1
+    assert queen.json("groups", "delete", group, "--yes")["metadataDeleted"] is True
+    queen("groups", "delete", group, "--yes", code=NOTHING)
+    queen("groups", "describe", group, code=NOTHING)
 
 
 def test_timers_are_scheduled_shown_counted_and_cancelled(queen, fresh_queue):

@@ -5,7 +5,7 @@ Method: HTTP against a real broker; ages are made in the database, not waited fo
 
 import pytest
 
-from tests.wire_client import ack_of, error_of
+from tests.wire_client import ack_of, error_of, expect
 
 
 def grow_old(db, queue, seconds):
@@ -115,6 +115,45 @@ def test_a_parked_pop_gets_a_nacked_message_when_its_delay_is_over(wire, fresh_q
     wire.ack(message, "failed")
     assert wire.payloads(fresh_queue) == []
     assert wire.payloads(fresh_queue, wait=True, timeout=20_000) == [1]
+
+
+@pytest.fixture
+def delayed(wire, fresh_queue):
+    """A queue with two messages, the first of which was nacked and waits for ten minutes."""
+    wire.configure(fresh_queue, enforce=True, retryDelay=600_000)
+    wire.push(fresh_queue, 1, 2)
+    [message, _] = wire.messages(fresh_queue, consumerGroup="g", subscriptionMode="all")
+    assert wire.ack(message, "failed")["success"] is True
+    assert wire.payloads(fresh_queue, consumerGroup="g") == []
+    return fresh_queue
+
+
+@pytest.mark.parametrize("partition", ["", "/partitions/Default"])
+def test_a_seek_waits_for_no_retry_delay(wire, delayed, partition):
+    path = f"/api/v1/consumer-groups/g/queues/{delayed}{partition}/seek"
+    expect(wire.post(path, {"timestamp": "1970-01-01T00:00:00Z"}), 200)
+    assert wire.payloads(delayed, consumerGroup="g") == [1, 2]
+
+
+def test_a_group_that_was_deleted_waits_for_no_retry_delay(wire, delayed):
+    expect(wire.http.delete(f"/api/v1/consumer-groups/g/queues/{delayed}"), 200)
+    assert wire.payloads(delayed, consumerGroup="g", subscriptionMode="all") == [1, 2]
+
+
+def test_what_comes_after_a_purge_waits_for_nothing_that_was_purged(wire, delayed):
+    expect(wire.post(f"{wire.queue_path(delayed)}/purge"), 200)
+    wire.push(delayed, 3)
+    assert wire.payloads(delayed, consumerGroup="g") == [3]
+
+
+def test_an_ack_behind_a_nacked_message_ends_its_retry_delay(wire, fresh_queue):
+    wire.configure(fresh_queue, enforce=True, retryDelay=600_000)
+    wire.push(fresh_queue, 1, 2)
+    [message, _] = wire.messages(fresh_queue)
+    wire.ack(message, "failed")
+    bare = {key: value for key, value in ack_of(message).items() if key != "leaseId"}
+    assert wire.ack_batch(bare)[0]["success"] is True
+    assert wire.payloads(fresh_queue) == [2]
 
 
 def test_an_ack_without_a_lease_is_refused_where_one_is_required(wire, fresh_queue):

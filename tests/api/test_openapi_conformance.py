@@ -52,7 +52,7 @@ def furnish(client):
     """Something to find: what the parameters of paths and the bodies of requests then name."""
     wire = WireClient(client)
     wire.push("known", *({"n": number} for number in range(6)))
-    for _ in range(2):
+    for _ in range(3):
         [message] = wire.messages("known", batch=1)
         wire.ack(message, "dlq")
     buried = wire.dead_letters("known")
@@ -65,7 +65,18 @@ def furnish(client):
     names = {"queue": "known", "partition": "Default", "ns": "known", "key": "key"}
     names |= {"timerKey": "key", "id": buried[0]["id"], "leaseId": again[0]["leaseId"]}
     names |= {"partitionId": buried[1]["partitionId"], "asset": "start.js"}
-    names |= {"transactionId": buried[1]["transactionId"]}
+    names |= {"transactionId": buried[1]["transactionId"], "group": "g", "traceName": "known"}
+    # A job that will never be done.
+    wire.configure("full", enforce=True, maxSize=1)
+    wire.push("full", 1)
+    redrive = {"queue": "known", "destination": {"queue": "full"}}
+    job = {"id": expect(wire.post("/api/v1/dlq/redrive", redrive), 201).json()["id"]}
+    others = dict.fromkeys(("redrive_detail", "redrive_cancel", "redrive_resume"), job)
+    others["message_delete"] = {"transactionId": buried[2]["transactionId"]}
+    query = {"name": "known", "source_queue": "known", "config_hash": "h"}
+    answer = expect(wire.post("/streams/v1/queries", query), 200).json()
+    stream = {"query_id": answer["query_id"], "partition_id": buried[0]["partitionId"]}
+    trace = {name: buried[0][name] for name in ("partitionId", "transactionId")}
     item = {"queue": "known", "payload": 1}
     bodies = {
         "push": {"items": [item]},
@@ -80,6 +91,15 @@ def furnish(client):
         "notify": {"queue": "known"},
         "switches_set": {"kv": True},
         "dlq_replay": {},
+        "redrive_create": {"queue": "known", "error": "nothing died of this"},
+        "group_start": {"subscriptionTimestamp": "2026-01-31T12:00:00Z"},
+        "group_seek": {"toEnd": True},
+        "group_partition_seek": {"timestamp": "2026-01-31T12:00:00Z"},
+        "partitions_changed": {"entries": [{"queue": "known"}]},
+        "stream_register": query,
+        "stream_state_get": stream,
+        "stream_cycle": stream | {"push_items": [{"queue": "known", "payload": 1}]},
+        "trace_add": trace | {"data": 1, "traceNames": ["known"]},
     }
     queries = {
         "dlq_purge": {"queue": "unknown"},
@@ -87,14 +107,17 @@ def furnish(client):
         "pop_queue": {"consumerGroup": "g", "subscriptionMode": "all"},
         "pop_partition": {"consumerGroup": "h", "subscriptionMode": "all"},
         "timers_read": {"mode": "list"},
+        "message_search": {"queue": "known", "q": "n"},
+        "dlq_signatures": {"queue": "known"},
     }
-    return names, bodies, queries
+    return names, others, bodies, queries
 
 
 def exercise(url, operation, examples, known):
     """The first request names what is there, the others are as they come."""
-    names, bodies, queries = known
+    names, others, bodies, queries = known
     handler = operation.definition.raw["operationId"]
+    names = names | others.get(handler, {})
     checked = []
 
     @seed(SEED)

@@ -111,6 +111,55 @@ def test_a_discovery_passes_a_paused_queue_by(wire):
     assert wire.payloads(None, namespace=namespace, partitions=0) == ["b"]
 
 
+def test_a_discovery_of_nothing_but_a_paused_queue_gives_nothing(wire):
+    namespace = f"n{uuid.uuid4().hex[:8]}"
+    wire.push(f"{namespace}.a", "a")
+    pause(wire, f"{namespace}.a")
+    assert wire.payloads(None, namespace=namespace, partitions=0, autoAck=True) == []
+    pause(wire, f"{namespace}.a", "resume")
+    assert wire.payloads(None, namespace=namespace, partitions=0) == ["a"]
+
+
+@pytest.mark.parametrize("partition", [None, "Default"])
+def test_an_auto_ack_takes_nothing_out_of_a_paused_queue(wire, fresh_queue, partition):
+    wire.push(fresh_queue, 1)
+    pause(wire, fresh_queue)
+    assert wire.payloads(fresh_queue, partition, autoAck=True) == []
+    assert wire.depth(fresh_queue)["pending"] == 1
+    pause(wire, fresh_queue, "resume")
+    assert wire.payloads(fresh_queue, partition, autoAck=True) == [1]
+
+
+def test_a_conflating_group_gets_not_even_the_newest_of_a_paused_queue(wire, fresh_queue):
+    newest = {"consumerGroup": "latest", "conflation": True, "subscriptionMode": "all"}
+    wire.push_each(fresh_queue, 1, 2)
+    pause(wire, fresh_queue)
+    assert wire.payloads(fresh_queue, **newest) == []
+    wire.push(fresh_queue, 3)
+    assert wire.payloads(fresh_queue, **newest) == []
+    pause(wire, fresh_queue, "resume")
+    assert wire.payloads(fresh_queue, **newest) == [3]
+
+
+def test_a_stream_gets_nothing_of_a_paused_source_and_finishes_what_it_has(wire, fresh_queue):
+    body = {"name": fresh_queue, "source_queue": fresh_queue, "config_hash": "h"}
+    query_id = expect(wire.post("/streams/v1/queries", body), 200).json()["query_id"]
+    reads = {"consumerGroup": f"streams.{query_id}", "subscriptionMode": "all", "batch": 1}
+    wire.push(fresh_queue, 1, 2)
+    [message] = wire.messages(fresh_queue, **reads)
+    pause(wire, fresh_queue)
+    cycle = {
+        "query_id": query_id,
+        "partition_id": message["partitionId"],
+        "consumer_group": reads["consumerGroup"],
+        "ack": ack_of(message) | {"count": 1},
+    }
+    assert expect(wire.post("/streams/v1/cycle", cycle), 200).json()["success"] is True
+    assert wire.payloads(fresh_queue, **reads) == []
+    pause(wire, fresh_queue, "resume")
+    assert wire.payloads(fresh_queue, **reads) == [2]
+
+
 def test_many_partitions_of_a_paused_queue_cost_no_pop_each(wire, fresh_queue):
     for number in range(40):
         wire.push(fresh_queue, number, partition=f"p{number}")

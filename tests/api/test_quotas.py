@@ -309,6 +309,21 @@ def test_a_tenant_that_retains_too_much_may_consume_and_not_push(
     eventually(lambda: wire.post_items({"queue": fresh_queue, "payload": 1}).status_code == 201)
 
 
+def test_the_sinks_of_a_stream_are_pushed_to_like_any_queue(tenant, fresh_queue):
+    wire = tenant(streams_enabled=True, max_retained_bytes=100)
+    wire.push(fresh_queue, 1)
+    [message] = wire.messages(fresh_queue, subscriptionMode="all")
+    body = {"name": "q", "source_queue": fresh_queue, "config_hash": "h"}
+    query_id = expect(wire.post("/streams/v1/queries", body), 200).json()["query_id"]
+    cycle = {"query_id": query_id, "partition_id": message["partitionId"]}
+    sinks = [{"queue": f"{fresh_queue}-sink", "payload": "x" * 100}]
+    filling = wire.post("/streams/v1/cycle", cycle | {"push_items": sinks})
+    assert expect(filling, 200).json()["success"] is True
+    refused = wire.post("/streams/v1/cycle", cycle | {"push_items": sinks})
+    assert expect(refused, 403).json()["error"] == "storage_quota_exceeded"
+    assert expect(wire.post("/streams/v1/cycle", cycle), 200).json()["success"] is True
+
+
 def test_counting_anew_heals_what_was_not_seen(tenant, db):
     wire = tenant(max_rows=10)
     for number in range(5):

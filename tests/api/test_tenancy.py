@@ -184,6 +184,17 @@ def test_with_tenancy_off_the_header_is_not_read(wire, client, fresh_queue):
     assert wire.payloads(fresh_queue) == [1, 2]
 
 
+@pytest.fixture
+def streaming(a, b, db):
+    """Both tenants may register stream queries."""
+    for tenant in (a, b):
+        db.execute(
+            "INSERT INTO queen_quota (tenant_id, streams_enabled) VALUES (%s, true)",
+            [tenant.headers["x-queen-tenant"]],
+        )
+
+
+@pytest.mark.usefixtures("streaming")
 def test_stream_queries_of_one_name_are_each_tenants_own(a, b, fresh_queue):
     body = {"name": fresh_queue, "source_queue": fresh_queue, "config_hash": "h"}
     of_a = expect(a.post("/streams/v1/queries", body), 200).json()
@@ -192,6 +203,7 @@ def test_stream_queries_of_one_name_are_each_tenants_own(a, b, fresh_queue):
     assert of_a["query_id"] != of_b["query_id"]
 
 
+@pytest.mark.usefixtures("streaming")
 def test_foreign_stream_ids_look_exactly_like_unknown_ones(a, b, fresh_queue):
     a.push(fresh_queue, 1)
     [message] = a.messages(fresh_queue)

@@ -19,6 +19,7 @@ from brokers.services import redrive
 from brokers.services.dead_letters import NO_KEY
 from brokers.services.redrive import RedriveRequest
 from brokers.services.term import Fenced, Term
+from brokers.store.combine import QUEUE_FULL
 from brokers.store.redrive_calls import Filter
 from tests.harness import eventually
 from tests.services.in_process import NO_FLOOR, within
@@ -117,6 +118,26 @@ async def test_a_job_into_a_queue_that_encrypts_fails_without_a_key_and_can_be_r
     await run(client, term())
     row = await shown(client, job)
     assert (row.state, row.problem, row.moved) == ("done", None, 1)
+
+
+async def test_a_job_into_a_full_queue_fails_with_its_letters_where_they_are(
+    start_client, db, fresh_queue, term
+):
+    client, full = await start_client(**NO_FLOOR), f"{fresh_queue}-full"
+    lane = Lane(db, fresh_queue)
+    lane.bury(1, 2, 3)
+    await client.configure(full, enforce=True, maxSize=2)
+    job = await begin(client, fresh_queue, target_queue=full)
+    await run(client, term())
+    row = await shown(client, job)
+    assert (row.state, row.problem, row.moved) == ("failed", QUEUE_FULL, 0)
+    assert lane.count("queen_dead_letter") == 3 and payloads_of(Lane(db, full)) == []
+    await client.configure(full, maxSize=3)
+    await redrive.resume(client.broker, DEFAULT_TENANT, job)
+    await run(client, term())
+    row = await shown(client, job)
+    assert (row.state, row.problem, row.moved) == ("done", None, 3)
+    assert payloads_of(Lane(db, full)) == ["1", "2", "3"]
 
 
 async def test_in_push_maintenance_a_job_waits(start_client, db, fresh_queue, term):

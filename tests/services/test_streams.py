@@ -1,7 +1,7 @@
 """Streams inside the broker: grants, stale beliefs, and who hears of a cycle.
 
 Method: brokers in this process whose floor is so slow that only a bell can have woken a pop.
-Grants are answered in their place, since none are kept yet.
+Quota rows are written by SQL, as an operator does.
 """
 
 import json
@@ -13,7 +13,6 @@ from brokers.api.call import Call
 from brokers.api.routes_streams import ROUTES
 from brokers.domain import DEFAULT_TENANT, PushItem
 from brokers.errors import BrokerError, error_body
-from brokers.services import stream_grants
 from brokers.services import streams as service
 from brokers.services.streams import CycleRequest, RegisterRequest
 from brokers.store.stream_calls import GIVE_BACK, PART, CycleAck, StateWrite
@@ -65,26 +64,47 @@ async def answer_to_registration(client, tenant, **more) -> tuple[int, dict]:
     return reply.status, json.loads(reply.body)
 
 
-async def test_a_tenant_without_a_grant_may_register_nothing_new(start_client, monkeypatch):
+def grant(db, tenant, *, enabled=True, most=None):
+    db.execute(
+        "INSERT INTO queen_quota AS quota (tenant_id, streams_enabled, max_queries)"
+        " VALUES (%s, %s, %s) ON CONFLICT (tenant_id) DO UPDATE"
+        " SET streams_enabled = excluded.streams_enabled, max_queries = excluded.max_queries",
+        [tenant, enabled, most],
+    )
+
+
+async def test_a_tenant_without_a_grant_may_register_nothing_new(start_client, db):
     client, tenant = await start_client(**TENANCY), uuid.uuid4()
-    grants = {}
-
-    async def grant_of(broker, asked):
-        return grants.get(asked)
-
-    status, _ = await answer_to_registration(client, tenant)
-    assert status == 200, "while no grants are kept, everybody has one"
-    monkeypatch.setattr(stream_grants, "grant_of", grant_of)
-    status, answer = await answer_to_registration(client, tenant, name="new")
-    assert status == 403
-    assert (answer["success"], answer["denied"]) == (False, True) and "grant" in answer["error"]
+    status, answer = await answer_to_registration(client, tenant)
+    assert (status, answer["success"], answer["denied"]) == (403, False, True)
+    assert "grant" in answer["error"]
+    grant(db, tenant)
+    assert (await answer_to_registration(client, tenant))[1]["fresh"] is True
+    grant(db, tenant, enabled=False)
+    assert (await answer_to_registration(client, tenant, name="new"))[0] == 403
     assert (await answer_to_registration(client, tenant))[0] == 200, "a known name is not asked"
-    assert (await answer_to_registration(client, DEFAULT_TENANT, name=tenant.hex))[0] == 200
 
-    grants[tenant] = stream_grants.Grant(2)
+    grant(db, tenant, most=2)
     assert (await answer_to_registration(client, tenant, name="second"))[1]["fresh"] is True
     status, answer = await answer_to_registration(client, tenant, name="third")
     assert (status, answer["denied"]) == (403, True) and "as many" in answer["error"]
+
+
+async def test_the_default_tenant_needs_no_grant_for_streams(start_client, db):
+    client = await start_client(**TENANCY)
+    grant(db, DEFAULT_TENANT, enabled=False)
+    try:
+        name = uuid.uuid4().hex
+        assert (await answer_to_registration(client, DEFAULT_TENANT, name=name))[0] == 200
+    finally:
+        db.execute("DELETE FROM queen_quota WHERE tenant_id = %s", [DEFAULT_TENANT])
+
+
+async def test_a_tenant_of_a_key_needs_a_grant_only_where_it_has_a_row(start_client, db):
+    client, tenant = await start_client(**NO_FLOOR, QUEEN_API_KEYS="true"), uuid.uuid4()
+    assert (await answer_to_registration(client, tenant))[0] == 200
+    grant(db, tenant, enabled=False)
+    assert (await answer_to_registration(client, tenant, name="new"))[0] == 403
 
 
 async def test_a_sink_wakes_a_pop_by_its_bell(here, fresh_queue):

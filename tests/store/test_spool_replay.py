@@ -71,6 +71,13 @@ def test_a_partition_whose_ids_fall_is_stored_in_the_records_order_all_the_same(
     assert bases[0][2] < bases[1][2], "(created_at in ms, id) went back"
 
 
+def test_records_are_stored_however_full_their_queue_is(db, fresh_queue, spool):
+    lane = configured(db, fresh_queue, enforce=True, max_size=1)
+    assert lane.push(b"0") == "stored" and lane.push(b"1") == "full"
+    assert spool.replay(record(lane, b"2"), record(lane, b"3")) == [True, True]
+    assert payloads(lane) == [b"0", b"2", b"3"]
+
+
 def test_ids_that_rise_over_other_partitions_records_are_one_group(db, fresh_queue):
     one, other = Lane(db, fresh_queue, "a"), Lane(db, fresh_queue, "b")
     items = [record(lane) for lane in (one, other, one, other)]

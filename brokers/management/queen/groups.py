@@ -12,6 +12,7 @@ from brokers.management.queen.printing import Printer
 from brokers.management.queen.queues import confirmed, insist
 
 GROUPS = "/api/v1/consumer-groups"
+ROWS_MAX = 10_000
 BEGINNING = "1970-01-01T00:00:00Z"
 
 
@@ -48,7 +49,7 @@ def add_to(verbs: Any, shared: ArgumentParser) -> None:
 
 
 def list_groups(client: Client, printer: Printer, options: Namespace) -> int:
-    answer = client.get(GROUPS)
+    answer = client.get(GROUPS, limit=ROWS_MAX)
     rows = [one for one in answer.document if options.queue in (None, one["queueName"])]
     columns = ["name", "queueName", "state", "members", "totalLag", "maxTimeLag"]
     return _listed(printer, rows, [*columns, "subscriptionMode", "conflation"])
@@ -78,7 +79,7 @@ def delete(client: Client, printer: Printer, options: Namespace) -> int:
 
 
 def lag(client: Client, printer: Printer, options: Namespace) -> int:
-    answer = client.get(f"{GROUPS}/lagging", minLagSeconds=options.min_seconds)
+    answer = client.get(f"{GROUPS}/lagging", minLagSeconds=options.min_seconds, limit=ROWS_MAX)
     columns = ["consumer_group", "queue_name", "partition_name", "offset_lag", "time_lag_seconds"]
     return _listed(printer, answer.document, [*columns, "oldest_unconsumed_at"])
 

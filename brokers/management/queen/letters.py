@@ -14,7 +14,7 @@ from brokers.management.queen.queues import confirmed, insist
 LETTERS = "/api/v1/dlq"
 REDRIVE = f"{LETTERS}/redrive"
 WATCH_EVERY_S = 0.5
-ENDED = ("completed", "done", "cancelled", "failed")
+ENDED = ("done", "cancelled", "failed")
 
 
 def add_to(verbs: Any, shared: ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def add_to(verbs: Any, shared: ArgumentParser) -> None:
     driven.add_argument("--error", help="whose error has this in it")
     driven.add_argument("--since", metavar="TIME", help="failed from then on")
     driven.add_argument("--until", metavar="TIME", help="failed before then")
-    driven.add_argument("--rate", type=float, metavar="N", help="messages a second at most")
+    driven.add_argument("--rate", type=int, metavar="N", help="letters a second at most")
     driven.add_argument("--watch", action="store_true", help="until it is over")
     _destination(driven)
     driven.set_defaults(verb=redrive)
@@ -110,7 +110,7 @@ def redrive(client: Client, printer: Printer, options: Namespace) -> None:
         body["destination"] = {name: one for name, one in destination.items() if one is not None}
     answer = client.post(REDRIVE, body=body)
     job = answer.document
-    while options.watch and job.get("status", job.get("state")) not in ENDED:
+    while options.watch and job["state"] not in ENDED:
         time.sleep(WATCH_EVERY_S)
         answer = client.get(REDRIVE, str(job["id"]))
         job = answer.document
@@ -118,8 +118,8 @@ def redrive(client: Client, printer: Printer, options: Namespace) -> None:
         printer.answer(answer)
     else:
         printer.members(job)
-    if job.get("status", job.get("state")) == "failed":
-        raise Failed("the redrive failed", SERVER_ERROR)
+    if job["state"] == "failed":
+        raise Failed(f"the redrive failed: {job['problem']}", SERVER_ERROR)
 
 
 def show_job(client: Client, printer: Printer, options: Namespace) -> None:

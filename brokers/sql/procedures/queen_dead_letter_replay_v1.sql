@@ -12,7 +12,8 @@
 --                         message_offset (null when that is not known): nothing written
 --              stale      the destination is gone or was configured since: reload, repeat
 --              gone       no such dead letter, or the queue it belongs to was deleted
--- Raises     55P03 when a lock is not had in time.
+-- Raises     QN004 when the destination enforces its maxSize and has no room
+--            55P03 when a lock is not had in time
 --
 -- p_transaction is the canonical literal that is also in p_frames.
 
@@ -57,7 +58,7 @@ BEGIN
                ARRAY[p_ends], ARRAY[p_transaction], ARRAY[p_flags], ARRAY[p_message_id],
                ARRAY[p_message_id], p_wait_ms, true, NULL);
     IF v_push.verdict = 'full' THEN
-        RAISE EXCEPTION 'the queue is full' USING ERRCODE = 'QN001';
+        RAISE EXCEPTION 'the queue is full (maxSize)' USING ERRCODE = 'QN004';
     ELSIF v_push.verdict <> 'stored' THEN
         RETURN QUERY SELECT 'stale', NULL::bigint;
     ELSIF v_push.duplicate_positions IS NOT NULL THEN

@@ -13,8 +13,9 @@
 -- p_at null is the end: the last offset that is visible, and never behind what the group
 -- completed while we waited for its row. An instant is just below the first segment stored at
 -- or after it: the end when there is none, the oldest retained when it is older than all.
--- A lease that is live is ended by it, whoever holds it: a late ack finds it invalid. Retries and
--- deliveries are counted anew, so that what is read again has its whole budget.
+-- A lease that is live is ended by it, whoever holds it: a late ack finds it invalid. What was
+-- nacked waits for no retryDelay any more. Retries and deliveries are counted anew, so that what
+-- is read again has its whole budget.
 
 CREATE OR REPLACE FUNCTION queen_group_seek_v1(
     p_queue_id      bigint,
@@ -59,7 +60,7 @@ BEGIN
                             THEN greatest(place.committed, excluded.committed)
                             ELSE excluded.committed END,
            lease_id = NULL, lease_expires_at = NULL, batch_start = NULL, batch_end = NULL,
-           retry_offset = NULL, retry_count = 0,
+           retry_at = NULL, retry_offset = NULL, retry_count = 0,
            attempt_offset = NULL, attempt_count = 0, expiry_count = 0, solo_until = NULL;
     GET DIAGNOSTICS v_moved = ROW_COUNT;
 

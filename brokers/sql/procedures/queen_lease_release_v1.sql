@@ -6,7 +6,8 @@
 -- Cost       one probe a partition.
 -- Answers    how many were handed back.
 --
--- Nobody saw the messages: the delivery is not counted.
+-- Nobody saw the messages: the delivery is not counted. They waited for no retryDelay when they
+-- were claimed (a claim clears retry_at), so they wait for none now.
 
 CREATE OR REPLACE FUNCTION queen_lease_release_v1(
     p_lease_id      uuid,

@@ -1,7 +1,8 @@
 -- queen_message_push_v1: append one flush: for each partition of it, its messages in order.
 --
 -- Called by  brokers/store/calls.py, message_push(); queen_transaction_commit_v1;
---            queen_timer_fire_v1; queen_dead_letter_replay_v1; queen_spool_replay_v1
+--            queen_timer_fire_v1; queen_dead_letter_replay_v1; queen_spool_replay_v1;
+--            queen_stream_cycle_v1; queen_redrive_step_v1
 -- Reads      queen_queue, queen_partition, queen_txn, queen_segment (originals of duplicates)
 -- Writes     queen_segment, queen_txn, queen_partition
 -- Locks      partition rows in ascending id, in one statement. With p_wait_ms = 0 rows held
@@ -28,8 +29,8 @@
 -- A queue without a window asks for nothing, even when a clock that was put back makes what it
 -- stored look newer than now. Without p_dedup nobody asks whether a transactionId was seen
 -- before; it is remembered all the same; and no queue is full for what was accepted long ago
--- (spool, timers). p_accepted, one time a message (and only without p_dedup), is when it shall count
--- as seen; null: now.
+-- (spool, timers). p_accepted, one time a message (and only without p_dedup), is when it shall
+-- count as seen; null: now.
 
 CREATE OR REPLACE FUNCTION queen_message_push_v1(
     p_partition_ids bigint[],

@@ -101,6 +101,11 @@ BEGIN
            attempt_offset = NULL, attempt_count = 0, expiry_count = 0, solo_until = NULL
      WHERE partition_id = p_partition_id
        AND batch_end <= v_gone.last_offset;
+    -- What was nacked and is to wait for its retryDelay comes next, and is gone.
+    UPDATE queen_cursor
+       SET retry_at = NULL
+     WHERE partition_id = p_partition_id
+       AND retry_at IS NOT NULL AND batch_end IS NULL AND committed < v_gone.last_offset;
 
     RETURN QUERY
     SELECT 'done', v_gone.last_offset < p_until, v_gone.messages, v_gone.segments, v_gone.bytes;

@@ -16,6 +16,7 @@
 --            `kept` names letters (from 1) whose new transactionId the destination had already:
 --            nothing was written for them and they stay.
 -- Raises     QN001 when a destination is gone or was configured since: reload, repeat;
+--            QN004 when one enforces its maxSize and has no room for its letters;
 --            55P03 when a lock is not had in time. Nothing has happened then.
 --
 -- The job's place moves in this very transaction: a broker that is killed at any moment leaves
@@ -102,7 +103,9 @@ BEGIN
                 p_partition_ids, p_queue_ids, p_versions, p_frames, p_ends, p_transactions,
                 p_flags, p_first_ids, p_last_ids, p_wait_ms, true, NULL)
         LOOP
-            IF v_push.verdict <> 'stored' THEN
+            IF v_push.verdict = 'full' THEN
+                RAISE EXCEPTION 'the queue is full (maxSize)' USING ERRCODE = 'QN004';
+            ELSIF v_push.verdict <> 'stored' THEN
                 RAISE EXCEPTION 'redrive: a destination has changed' USING ERRCODE = 'QN001';
             END IF;
             IF v_push.duplicate_positions IS NOT NULL THEN

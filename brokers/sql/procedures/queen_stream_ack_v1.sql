@@ -82,7 +82,7 @@ BEGIN
                total_consumed = total_consumed + completed,
                lease_id = NULL, lease_expires_at = NULL, batch_start = NULL, batch_end = NULL,
                last_lease_id = lease_id,
-               retry_offset = NULL, retry_count = 0,
+               retry_at = NULL, retry_offset = NULL, retry_count = 0,
                attempt_offset = NULL, attempt_count = 0, expiry_count = 0,
                solo_until = CASE WHEN solo_until > v_new THEN solo_until END
          WHERE partition_id = p_partition_id AND consumer_group = p_group;
@@ -94,6 +94,7 @@ BEGIN
         UPDATE queen_cursor
            SET committed = v_new,
                total_consumed = total_consumed + completed,
+               retry_at = NULL,
                retry_count = CASE WHEN retry_offset > v_new THEN retry_count ELSE 0 END,
                retry_offset = CASE WHEN retry_offset > v_new THEN retry_offset END,
                attempt_offset = greatest(attempt_offset, v_new + 1),

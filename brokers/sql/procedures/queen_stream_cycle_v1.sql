@@ -13,8 +13,8 @@
 --            'cycle' with the source (its queue's name in `queue_name`), how many messages were
 --            completed and whether the lease ended.
 -- Raises     QN001 stale: a sink's ids or version are out of date, reload and repeat
---            QN030 nothing was done, the message says why: partition, query, lease, already,
---            beyond. DETAIL is the name of the source's queue.
+--            QN030 nothing was done, the message says why: partition, query, full (a sink
+--            that enforces its maxSize), lease, already, beyond. DETAIL is the name of the source's queue.
 --            55P03 when a lock is not had in time
 --
 -- Every raise undoes all of it: the function is the transaction. The lease is checked after
@@ -93,7 +93,9 @@ BEGIN
                 p_partition_ids, p_queue_ids, p_versions, p_frames, p_ends, p_transactions,
                 p_flags, p_first_ids, p_last_ids, p_wait_ms, true, NULL)
         LOOP
-            IF v_push.verdict <> 'stored' THEN
+            IF v_push.verdict = 'full' THEN
+                RAISE EXCEPTION 'full' USING ERRCODE = 'QN030', DETAIL = v_name;
+            ELSIF v_push.verdict <> 'stored' THEN
                 RAISE EXCEPTION 'the queue or partition was changed or deleted meanwhile'
                     USING ERRCODE = 'QN001';
             END IF;

@@ -5,7 +5,7 @@
 -- Cost       one probe a key; without keys the range of the prefix in the partition's state.
 -- Answers    entries in key order (C), or none when the query is unknown or a foreign one.
 -- Raises     QN030 the partition is unknown, or not the tenant's (tenancy on)
---            QN031 the values have more than p_bytes_max bytes: a part of the state would
+--            QN013 the values have more than p_bytes_max bytes: a part of the state would
 --            be taken for all of it, so there is none
 --
 -- Filters that are null do not filter. p_tenant_id is null while tenancy is off; then an
@@ -78,7 +78,7 @@ BEGIN
         IF v_bytes > p_bytes_max THEN
             RAISE EXCEPTION 'the state asked for has more than % bytes: ask by keys or a prefix',
                             p_bytes_max
-                USING ERRCODE = 'QN031';
+                USING ERRCODE = 'QN013';
         END IF;
         RETURN NEXT;
     END LOOP;

@@ -17,6 +17,7 @@
 -- Raises     QN001 stale: ids or version are out of date, reload and repeat
 --            QN002 a pushed transactionId is already in the window (DETAIL: group position)
 --            QN003 an ack cannot be carried out (DETAIL: ack outcome)
+--            QN004 a queue that enforces its maxSize has no room for what is pushed to it
 --            QN010 a timer's queue encrypts and its payload is plain, or the other way round
 --            55P03 when a partition's lock is not had in time
 --
@@ -137,7 +138,7 @@ BEGIN
                 p_flags, p_first_ids, p_last_ids, p_wait_ms, true, NULL)
         LOOP
             IF v_push.verdict = 'full' THEN
-                RAISE EXCEPTION 'the queue is full' USING ERRCODE = 'QN001';
+                RAISE EXCEPTION 'the queue is full (maxSize)' USING ERRCODE = 'QN004';
             ELSIF v_push.verdict <> 'stored' THEN
                 RAISE EXCEPTION 'the queue or partition was changed or deleted meanwhile'
                     USING ERRCODE = 'QN001';
