@@ -302,8 +302,9 @@ def test_a_tenant_that_retains_too_much_may_consume_and_not_push(
     db.execute(
         "INSERT INTO queen_queue_statistics (queue_id, computed_at, next_at, partitions, total,"
         " pending, processing, completed, dead_letters, bytes)"
-        " SELECT id, now(), now(), 1, 0, 0, 0, 0, 0, 890 FROM queen_queue"
-        "  WHERE tenant_id = %s AND name = %s",
+        " SELECT id, now(), now() + interval '1 hour', 1, 0, 0, 0, 0, 0, 890 FROM queen_queue"
+        "  WHERE tenant_id = %s AND name = %s"
+        " ON CONFLICT (queue_id) DO UPDATE SET bytes = 890, next_at = excluded.next_at",
         [wire.headers["x-queen-tenant"], fresh_queue],
     )
     eventually(lambda: wire.post_items({"queue": fresh_queue, "payload": 1}).status_code == 201)

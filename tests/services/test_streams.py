@@ -54,7 +54,7 @@ async def answer_to_registration(client, tenant, **more) -> tuple[int, dict]:
         query_string=b"",
         tenant=tenant,
         principal=Principal(),
-        receive=None,
+        client=None,
         body=json.dumps(body).encode(),
     )
     try:

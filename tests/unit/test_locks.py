@@ -15,6 +15,7 @@ import jwt
 import pytest
 
 from brokers.api import auth, confine, wire
+from brokers.api.confine import REDRIVES
 from brokers.api.door import Door
 from brokers.api.route import Kind, Level, Route
 from brokers.api.routes import ROUTES, Router
@@ -479,7 +480,9 @@ async def test_a_confined_caller_reaches_only_routes_that_name_queues():
     broker.access._remember(b"mine", float("inf"), mine)
     door = door_of(broker)
     for route in ROUTES:
-        if route.level == Level.PUBLIC or ":partitionId" in route.template:
+        # What is named by an id is looked up in the database: see tests/api/test_access.py.
+        by_id = ":partitionId" in route.template or route.handler in REDRIVES
+        if route.level == Level.PUBLIC or by_id:
             continue
         path = address_of(route)
         answer = await ask(door, route.method, path, [(b"authorization", b"mine")])
