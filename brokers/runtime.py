@@ -37,6 +37,7 @@ from brokers.flow.gates import Gates
 from brokers.flow.history import History
 from brokers.flow.kv import Kv
 from brokers.flow.quotas import Quotas
+from brokers.flow.recent import Recent
 from brokers.flow.registry import Registry
 from brokers.flow.siblings import Siblings
 from brokers.flow.sleep import Alarm
@@ -195,6 +196,7 @@ class Broker:
         self.leader_metrics = LeaderMetrics()
         self.cell_metrics = CellMetrics()
         self.lookups: SingleFlight[Any, Any] = SingleFlight()
+        self.recent = Recent(config.status.fresh_ms / 1000)
         self.claims = Claims(self)
         self.acks = Acks(self)
         self.floor = Floor(self)

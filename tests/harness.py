@@ -63,6 +63,8 @@ def prepare_environment() -> None:
         PG_PORT=str(embedded_paths.PORT),
         PG_USER="postgres",
         PG_DATABASE=f"queen_{WORKER}",
+        # Tests write history and look at it at once.
+        QUEEN_ANALYTICS_FRESH_MS="0",
     )
     unset = ["PORT", "QUEEN_SERVER_ID", "PG_DB", "PG_USE_SSL", "RUST_LOG", "LOG_LEVEL"]
     for name in [*unset, "QUEEN_ENCRYPTION_KEY", "QUEEN_ENCRYPTION_KEYS_OLD"]:
@@ -247,9 +249,11 @@ class BrokerProcess:
         *,
         server: str = "uvicorn",
         ready: bool = True,
+        start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
         self.log_path = log_path
         self.server = server
+        self._start_timeout_s = start_timeout_s
         merged = {"PORT": "0", **os.environ, **environment}
         with log_path.open("wb") as log:
             self.process = subprocess.Popen(
@@ -310,7 +314,7 @@ class BrokerProcess:
         return LISTENING.search(self.log)
 
     def _wait_for(self, condition: Callable[[], T | None]) -> T:
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + self._start_timeout_s
         while not (value := condition()):
             if self.process.poll() is not None:
                 raise AssertionError(f"the broker ended ({self.process.returncode}):\n{self.log}")

@@ -12,6 +12,7 @@ ALTER TABLE queen_queue_counter SET (fillfactor = 80);
 ALTER TABLE queen_broker_history SET (fillfactor = 80);
 ALTER TABLE queen_cell_counter SET (fillfactor = 50, vacuum_truncate = off);
 ALTER TABLE queen_group_statistics SET (fillfactor = 50, vacuum_truncate = off);
+ALTER TABLE queen_letter_statistics SET (fillfactor = 50, vacuum_truncate = off);
 """
 
 
@@ -111,6 +112,44 @@ class Migration(migrations.Migration):
             model_name="queuestatistics",
             name="written_7d",
             field=models.BigIntegerField(db_default=0),
+        ),
+        migrations.CreateModel(
+            name="LetterStatistics",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "queue_id",
+                        "partition_id",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("dead_letters", models.BigIntegerField()),
+                (
+                    "partition",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        to="brokers.partition",
+                    ),
+                ),
+                (
+                    "queue",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        to="brokers.queue",
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "queen_letter_statistics",
+            },
         ),
         migrations.CreateModel(
             name="GroupStatistics",

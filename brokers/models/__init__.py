@@ -11,6 +11,7 @@ from brokers.models.consumers import (
     DeadLetter,
     Group,
     GroupStatistics,
+    LetterStatistics,
     Redrive,
     Wake,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "GroupStatistics",
     "KeyValue",
     "Lease",
+    "LetterStatistics",
     "Partition",
     "Queue",
     "QueueCounter",

@@ -172,6 +172,22 @@ class DeadLetter(models.Model):
         ]
 
 
+class LetterStatistics(models.Model):
+    """How many dead letters a partition has that has too many to be counted for whoever asks."""
+
+    pk = models.CompositePrimaryKey("queue_id", "partition_id")
+    queue = models.ForeignKey(
+        Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    partition = models.ForeignKey(
+        Partition, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    dead_letters = models.BigIntegerField()
+
+    class Meta:
+        db_table = "queen_letter_statistics"
+
+
 class Redrive(models.Model):
     """A job that moves the dead letters of a queue, as its filter says, back into a log.
 

@@ -1,7 +1,8 @@
 """Analytics: what was counted over time, read back in buckets.
 
 The longer the window the wider its buckets, and the rows that are kept for wide buckets are
-read for them. A listing shows the keys that were busiest, at most so many.
+read for them. A listing shows the keys that were busiest, at most so many. History grows once a
+minute, so what was read is told again for some seconds (flow/recent.py).
 
 Imports store. Called by api/views/analytics.py, cell.py and status.py.
 """
@@ -9,7 +10,7 @@ Imports store. Called by api/views/analytics.py, cell.py and status.py.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -28,7 +29,9 @@ from brokers.store.history_calls import (
 if TYPE_CHECKING:
     from brokers.runtime import Broker
 
-HOUR = timedelta(hours=1)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+# Where the database counts buckets from.
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 # (windows up to this long, have buckets of so many minutes)
 WIDTHS: Sequence[tuple[timedelta, int]] = (
     (HOUR, 1),
@@ -67,39 +70,72 @@ async def queue_series(
     *,
     keys_max: int,
 ) -> list[SeriesRow]:
-    return await calls.queue_series(
-        broker.reads.fetch, tenant, by, filters, asked, keys_max=keys_max
+    whole = _whole(asked)
+    return await broker.recent.get(
+        ("queue series", tenant, by, filters, whole, keys_max),
+        lambda: calls.queue_series(
+            broker.reads.fetch, tenant, by, filters, whole, keys_max=keys_max
+        ),
     )
 
 
 async def parked_series(
     broker: "Broker", tenant: UUID, queue: str | None, asked: Window, *, queues_max: int
 ) -> list[ParkedRow]:
-    return await calls.parked_series(
-        broker.reads.fetch, tenant, queue, asked, queues_max=queues_max
+    whole = _whole(asked)
+    return await broker.recent.get(
+        ("parked series", tenant, queue, whole, queues_max),
+        lambda: calls.parked_series(
+            broker.reads.fetch, tenant, queue, whole, queues_max=queues_max
+        ),
     )
 
 
 async def retention_series(
     broker: "Broker", tenant: UUID, by: str, queue: str | None, asked: Window, *, keys_max: int
 ) -> list[RetentionRow]:
-    return await calls.retention_series(
-        broker.reads.fetch, tenant, by, queue, asked, keys_max=keys_max
+    whole = _whole(asked)
+    return await broker.recent.get(
+        ("retention series", tenant, by, queue, whole, keys_max),
+        lambda: calls.retention_series(
+            broker.reads.fetch, tenant, by, queue, whole, keys_max=keys_max
+        ),
     )
 
 
 async def broker_series(broker: "Broker", asked: Window, server_id: str | None) -> list[BrokerRow]:
-    return await calls.broker_series(broker.reads.fetch, asked, server_id=server_id)
+    whole = _whole(asked)
+    return await broker.recent.get(
+        ("broker series", whole, server_id),
+        lambda: calls.broker_series(broker.reads.fetch, whole, server_id=server_id),
+    )
 
 
 async def workload(
     broker: "Broker", tenant: UUID, by: str, filters: Filters, asked: Window, *, keys_max: int
 ) -> Workload:
-    fetch, everything = broker.reads.fetch, ALL
     series, tenant_series, now, tenant_now = await asyncio.gather(
-        calls.queue_series(fetch, tenant, by, filters, asked, keys_max=keys_max),
-        calls.queue_series(fetch, tenant, "", everything, asked, keys_max=1),
-        calls.workload_now(fetch, tenant, by, filters, asked),
-        calls.workload_now(fetch, tenant, "", everything, asked),
+        queue_series(broker, tenant, by, filters, asked, keys_max=keys_max),
+        queue_series(broker, tenant, "", ALL, asked, keys_max=1),
+        _workload_now(broker, tenant, by, filters, asked),
+        _workload_now(broker, tenant, "", ALL, asked),
     )
     return Workload(series=series, now=now, tenant_series=tenant_series, tenant_now=tenant_now)
+
+
+async def _workload_now(
+    broker: "Broker", tenant: UUID, by: str, filters: Filters, asked: Window
+) -> list[NowRow]:
+    whole = _whole(asked)
+    return await broker.recent.get(
+        ("workload now", tenant, by, filters, whole),
+        lambda: calls.workload_now(broker.reads.fetch, tenant, by, filters, whole),
+    )
+
+
+def _whole(asked: Window) -> Window:
+    """The same buckets, whenever within a minute one asks: none begins within one."""
+    width = timedelta(minutes=asked.minutes)
+    since = asked.since - (asked.since - EPOCH) % width
+    until = asked.until + (EPOCH - asked.until) % MINUTE
+    return Window(since=since, until=until, minutes=asked.minutes)

@@ -117,12 +117,12 @@ async def delete(broker: "Broker", tenant: UUID, name: str) -> bool:
 
 
 async def summaries(broker: "Broker", tenant: UUID) -> list[calls.QueueSummary]:
-    return await calls.queue_list(broker.store.fetch, tenant, segments_max=LIST_SEGMENTS_MAX)
+    return await calls.queue_list(broker.reads.fetch, tenant, segments_max=LIST_SEGMENTS_MAX)
 
 
 async def describe(broker: "Broker", tenant: UUID, name: str) -> calls.QueueDescription | None:
     return await calls.queue_describe(
-        broker.store.fetch,
+        broker.reads.fetch,
         tenant,
         name,
         partitions_max=PARTITIONS_MAX,
@@ -134,7 +134,7 @@ async def depth(
     broker: "Broker", tenant: UUID, name: str, group: str | None
 ) -> calls.QueueDepth | None:
     return await calls.queue_depth(
-        broker.store.fetch, tenant, name, group=group, partitions_max=PARTITIONS_MAX
+        broker.reads.fetch, tenant, name, group=group, partitions_max=PARTITIONS_MAX
     )
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 TRACES_MAX = 10_000
 PAGE_BYTES_MAX = 67_108_864
+# Of a name with more traces the newest so many are counted in the list of names.
+NAME_COUNT_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,4 +102,6 @@ async def names(
     broker: "Broker", tenant: UUID, *, limit: int, offset: int
 ) -> tuple[int, list[TraceNameRow]]:
     """How many there are, and the page, most recently used first."""
-    return await trace_calls.trace_names(broker.reads.fetch, tenant, limit=limit, offset=offset)
+    return await trace_calls.trace_names(
+        broker.reads.fetch, tenant, limit=limit, offset=offset, count_max=NAME_COUNT_MAX
+    )

@@ -28,7 +28,7 @@ SELECT total, id::text, event_type, data, consumer_group, {_CREATED}, names, tra
 """
 TRACE_NAMES = """
 SELECT total, name, traces, messages, (extract(epoch FROM last_seen_at) * 1000000)::bigint
-  FROM queen_trace_names_v1(%s::uuid, %s::bigint, %s::bigint)
+  FROM queen_trace_names_v1(%s::uuid, %s::bigint, %s::bigint, %s::bigint)
 """
 
 
@@ -124,8 +124,8 @@ async def trace_by_name(
 
 
 async def trace_names(
-    fetch: Fetch, tenant: UUID, *, limit: int, offset: int
+    fetch: Fetch, tenant: UUID, *, limit: int, offset: int, count_max: int
 ) -> tuple[int, list[TraceNameRow]]:
-    """How many there are, and one page of them."""
-    [counted, *rows] = await fetch(TRACE_NAMES, (str(tenant), limit, offset))
+    """How many there are, and one page of them; at most `count_max` traces of each are counted."""
+    [counted, *rows] = await fetch(TRACE_NAMES, (str(tenant), limit, offset, count_max))
     return counted[0], [TraceNameRow(*row[1:]) for row in rows]

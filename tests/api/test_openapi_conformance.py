@@ -84,7 +84,7 @@ def furnish(client):
         "ack_batch": {"acknowledgments": [ack_of(again[1])]},
         "transaction": {"operations": [{"type": "push", "items": [item]}]},
         "configure": {"queue": "known", "options": {"leaseTime": 5}},
-        "kv_batch": {"operations": [entry, {"op": "get", "ns": "known", "key": "key"}]},
+        "kv_batch": {"operations": [entry, {"op": "get", "ns": "known", "key": "another"}]},
         "kv_put": {"value": 1, "ttlSeconds": 60},
         "kv_list": {"namespace": "known"},
         "timers_apply": {"operations": [timer]},

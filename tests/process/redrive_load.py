@@ -28,7 +28,9 @@ from tests.harness import BrokerProcess, KillablePostgres
 QUEUE, LIVE = "redrive-load", "redrive-live"
 PARTITIONS = 10
 QUIET_S = 5.0
-SETTINGS = {"QUEEN_LEADER_LEASE_MS": "5000"}
+SETTINGS = {"QUEEN_LEADER_LEASE_MS": "5000", "QUEEN_BIND_ADDR": "127.0.0.1", "PG_USER": "postgres"}
+# The machine may be busy with others.
+START_S = 300.0
 
 BURY = """
 INSERT INTO queen_dead_letter (tenant_id, queue_id, partition_id, consumer_group, message_offset,
@@ -111,7 +113,9 @@ def redrive(directory: Path, arguments: argparse.Namespace) -> list[str]:
 
     def broker() -> BrokerProcess:
         log = directory / f"broker-{len(running)}.log"
-        running.append(BrokerProcess(log, postgres.database.environment | SETTINGS))
+        settings = SETTINGS | {"QUEEN_DATA_DIR": str(directory / "data")}
+        environment = postgres.database.environment | settings
+        running.append(BrokerProcess(log, environment, start_timeout_s=START_S))
         return running[-1]
 
     try:

@@ -96,6 +96,21 @@ def test_dead_letters_of_a_deleted_queue_are_out_of_reach_at_once(db, fresh_queu
     assert replay(db, dead, Lane(db, f"{fresh_queue}-target")).verdict == "gone"
 
 
+@pytest.mark.parametrize("group", [None, "g"])
+def test_a_page_of_the_tenant_passes_over_a_deleted_queue_full_of_letters(db, group):
+    tenant = uuid.uuid4()
+    for number in range(3):
+        Lane(db, f"kept-{number}", tenant=tenant).bury(number)
+    Lane(db, "gone", tenant=tenant).bury_many(6000)
+    call(db, calls.queue_delete, tenant, "gone")
+    found = [row.payload for row in listed(db, tenant=tenant, group=group, limit=2)]
+    assert found == [b"2", b"1"]
+    found = [row.payload for row in listed(db, tenant=tenant, group=group, limit=2, offset=1)]
+    assert found == [b"1", b"0"]
+    assert listed(db, tenant=tenant, group=group, offset=3) == []
+    assert listed(db, tenant=tenant, group="h") == []
+
+
 # --- addresses ----------------------------------------------------------------------------------
 
 

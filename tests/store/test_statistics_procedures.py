@@ -4,6 +4,7 @@ Method: the store's coroutines on real PostgreSQL, each test in a tenant of its 
 have to be those that a queue's own detail counts live.
 """
 
+import json
 import threading
 import time
 import uuid
@@ -11,7 +12,7 @@ import uuid
 import pytest
 
 from brokers.store import leader_calls as calls
-from brokers.store import management_calls
+from brokers.store import management_calls, status_calls
 from tests.store.calling import Lane, call, waits_for_lock
 from tests.store.retaining import commit, configure, lead, push_aged, step
 
@@ -66,6 +67,34 @@ def test_what_is_counted_is_what_the_detail_counts_live(db, tenant):
     assert figures == (30, 26, 4, 3, 2)
     columns = "total, pending, processing, completed, dead_letters, partitions"
     assert kept(db, lanes[0], columns) == (*figures, 4)
+
+
+def test_more_than_a_thousand_letters_of_a_partition_are_told_as_last_counted(db, tenant):
+    full, few = Lane(db, "q", "full", tenant=tenant), Lane(db, "q", "few", tenant=tenant)
+    full.bury_many(1500)
+    few.bury_many(1000)
+
+    def told():
+        found = described(db, tenant, "q")
+        looked = call(db, status_calls.queue_inspect, tenant, "q", limit=10, offset=0)
+        assert looked.totals[-1] == found.dead_letters
+        rows = {row["name"]: row for row in json.loads(looked.partitions)}
+        letters = [row["stats"]["deadLetter"] for row in json.loads(found.partitions)]
+        assert letters == [rows[name]["stats"]["deadLetter"] for name in ("few", "full")]
+        return letters
+
+    assert told() == [1000, 1001]
+    count(db)
+    assert told() == [1000, 1500]
+    assert kept(db, full, "dead_letters") == (2500,)
+    full.bury_many(10, first=1500)
+    assert told() == [1000, 1500]
+    count(db)
+    assert told() == [1000, 1510]
+    db.execute("DELETE FROM queen_dead_letter WHERE message_offset >= 5")
+    assert told() == [5, 5]
+    count(db)
+    assert full.count("queen_letter_statistics") == 0
 
 
 def test_retention_and_leases_on_what_it_took_are_counted_as_the_contract_says(db, tenant):

@@ -10,6 +10,7 @@ import pytest
 
 from brokers.domain import DEFAULT_TENANT
 from brokers.store import trace_calls as calls
+from brokers.store.management_calls import queue_delete
 from tests.store.calling import Lane, call, minter
 
 LIMITS = {"limit": 100, "bytes_max": 10**9}
@@ -83,3 +84,21 @@ def test_ids_that_only_share_a_hash_would_not_be_taken_for_each_other(db, lane):
         [lane.row.uid],
     )
     assert call(db, calls.trace_list, None, lane.row.uid, "other", **LIMITS) == []
+
+
+def test_names_come_by_their_last_use_and_count_the_newest_traces_of_each(db, fresh_queue):
+    tenant = uuid.uuid4()
+    lane, gone = Lane(db, "here", tenant=tenant), Lane(db, "gone", tenant=tenant)
+    for names in (["b"], ["a", "c"], ["a"], ["b"], ["a"]):
+        add(db, lane.row.uid, names, tenant=tenant)
+    add(db, gone.row.uid, ["a", "of a deleted queue"], tenant=tenant)
+    call(db, queue_delete, tenant, "gone")
+
+    def told(**page):
+        total, rows = call(db, calls.trace_names, tenant, **page)
+        return total, [(row.name, row.traces, row.messages) for row in rows]
+
+    all_of_them = [("a", 3, 1), ("b", 2, 1), ("c", 1, 1)]
+    assert told(limit=10, offset=0, count_max=100) == (3, all_of_them)
+    assert told(limit=10, offset=0, count_max=2) == (3, [("a", 2, 1), *all_of_them[1:]])
+    assert told(limit=1, offset=1, count_max=100) == (3, all_of_them[1:2])

@@ -2,7 +2,7 @@
 
 A listing over queues shows the busiest, `limit` of them.
 
-Imports services/{analytics,status}, wire, base, paging, windows. Used by urls.py.
+Imports services/{analytics,status}, wire, base, history, paging, windows. Used by urls.py.
 """
 
 from collections import defaultdict
@@ -16,6 +16,7 @@ from rest_framework.request import Request
 
 from brokers.api import wire
 from brokers.api.views.base import ManagementView, json_answer, timestamp
+from brokers.api.views.history import HistoryView
 from brokers.api.views.paging import page_of
 from brokers.api.views.windows import axis, filters_of, grouping_of, told, window_of
 from brokers.services import analytics, status
@@ -42,7 +43,7 @@ SUMS = (
 )
 
 
-class QueueLagView(ManagementView):
+class QueueLagView(HistoryView):
     """A bare array, the newest bucket first: how old messages were when they were delivered."""
 
     def get(self, request: Request) -> HttpResponse:
@@ -66,7 +67,7 @@ class QueueLagView(ManagementView):
         )
 
 
-class QueueOperationsView(ManagementView):
+class QueueOperationsView(HistoryView):
     def get(self, request: Request) -> HttpResponse:
         query = self.query()
         window = window_of(query)
@@ -80,7 +81,7 @@ class QueueOperationsView(ManagementView):
         return json_answer({**told(window), "series": series, "queues": names})
 
 
-class ParkedReplicasView(ManagementView):
+class ParkedReplicasView(HistoryView):
     """How many pops waited, at which broker."""
 
     def get(self, request: Request) -> HttpResponse:
@@ -106,7 +107,7 @@ class ParkedReplicasView(ManagementView):
         return json_answer({**told(window), "series": series, "replicas": replicas})
 
 
-class RetentionView(ManagementView):
+class RetentionView(HistoryView):
     def get(self, request: Request) -> HttpResponse:
         query = self.query()
         window, by = window_of(query), grouping_of(query, "")
@@ -131,7 +132,7 @@ class RetentionView(ManagementView):
         return json_answer(answer)
 
 
-class WorkloadView(ManagementView):
+class WorkloadView(HistoryView):
     """What the keys did over the window and what they hold now, and the same of the tenant."""
 
     def get(self, request: Request) -> HttpResponse:

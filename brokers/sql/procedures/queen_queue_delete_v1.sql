@@ -3,7 +3,8 @@
 -- Called by  brokers/store/management_calls.py, queue_delete()
 -- Reads      queen_queue, queen_group, queen_partition
 -- Writes     queen_queue, queen_group, queen_partition, queen_wake, queen_reclaim,
---            queen_timer_reclaim, queen_queue_statistics, queen_group_statistics
+--            queen_timer_reclaim, queen_queue_statistics, queen_group_statistics,
+--            queen_letter_statistics
 -- Locks      the queue row, its group rows by id, its partition rows in ascending id, its row
 --            in queen_timer_reclaim, and its queen_wake rows last. A writer that has a
 --            partition is waited for; whoever comes after us finds the partition gone.
@@ -53,6 +54,7 @@ BEGIN
     DELETE FROM queen_queue WHERE id = v_queue_id;
     DELETE FROM queen_queue_statistics WHERE queue_id = v_queue_id;
     DELETE FROM queen_group_statistics WHERE queue_id = v_queue_id;
+    DELETE FROM queen_letter_statistics WHERE queue_id = v_queue_id;
     INSERT INTO queen_timer_reclaim AS gone (tenant_id, queue, generation)
     VALUES (p_tenant_id, p_name, nextval('queen_timer_generation'))
     ON CONFLICT (tenant_id, queue) DO UPDATE

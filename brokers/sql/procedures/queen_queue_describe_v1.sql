@@ -1,11 +1,11 @@
 -- queen_queue_describe_v1: one queue: its options, its figures, and those of each partition.
 --
 -- Called by  brokers/store/management_calls.py, queue_describe()
--- Reads      queen_queue, queen_group, queen_partition, queen_cursor, queen_dead_letter,
---            queen_segment
+-- Reads      queen_queue, queen_group, queen_partition, queen_cursor, queen_segment, and what
+--            queen_partition_letters_v1 reads
 -- Locks      nothing
--- Cost       one pass over the queue's partitions, with a cursor probe for each group and a
---            count of its dead letters; at most p_segments_max segments.
+-- Cost       one pass over the queue's partitions, with a cursor probe for each group and at most
+--            1001 of its dead letters; at most p_segments_max segments.
 -- Answers    one row, or none when there is no such queue. `options` is the queue's row.
 --            `partitions` is the JSON array that the answer carries, already as text, so
 --            that a hundred thousand of them cost the broker's loop one string: the first
@@ -68,11 +68,8 @@ BEGIN
                        AS completed,
                    row_number() OVER (ORDER BY figures.name) AS no
               FROM queen_partition_figures_v1(queue.id, NULL) AS figures
-             CROSS JOIN LATERAL (
-                SELECT count(*) AS dead_letters
-                  FROM queen_dead_letter letter
-                 WHERE letter.partition_id = figures.partition_id
-             ) AS letters
+             CROSS JOIN LATERAL queen_partition_letters_v1(queue.id, figures.partition_id)
+                     AS letters(dead_letters)
              ORDER BY figures.name
           ) AS lane
      ) AS sums

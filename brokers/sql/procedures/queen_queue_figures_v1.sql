@@ -1,10 +1,11 @@
 -- queen_queue_figures_v1: the sums over all partitions of one queue.
 --
--- Called by  queen_statistics_step_v1, and queen_queue_list_v1 for queues not yet counted
--- Reads      queen_group, queen_partition, queen_cursor, queen_dead_letter
+-- Called by  queen_statistics_step_v1, queen_queue_inspect_v1, and queen_queue_list_v1 for queues
+--            not yet counted
+-- Reads      queen_group, queen_partition, queen_cursor, and what queen_partition_letters_v1 reads
 -- Locks      nothing
--- Cost       one pass over the queue's partitions, with a cursor probe for each group and one
---            for dead letters. Joined as wholes they would cost half as much, and minutes
+-- Cost       one pass over the queue's partitions, with a cursor probe for each group and at
+--            most 1001 dead letters. Joined as wholes they would cost half as much, and minutes
 --            under a plan that was made while the tables had no statistics.
 -- Answers    one row. The figures of a partition are those of queen_partition_figures_v1:
 --            pending is what lies beyond the slowest registered group; completed is total less
@@ -31,10 +32,6 @@ BEGIN
            coalesce(sum(greatest(lane.total - lane.pending - letters.dead, 0)), 0)::bigint,
            coalesce(sum(letters.dead), 0)::bigint
       FROM queen_partition_figures_v1(p_queue_id, NULL) AS lane
-     CROSS JOIN LATERAL (
-        SELECT count(*) AS dead
-          FROM queen_dead_letter letter
-         WHERE letter.partition_id = lane.partition_id
-     ) AS letters;
+     CROSS JOIN LATERAL queen_partition_letters_v1(p_queue_id, lane.partition_id) AS letters;
 END;
 $$;

@@ -1,11 +1,11 @@
 -- queen_queue_inspect_v1: one queue as it is now, and a page of its partitions with their cursors.
 --
 -- Called by  brokers/store/status_calls.py, queue_inspect()
--- Reads      queen_queue, queen_group, queen_partition, queen_cursor, queen_dead_letter,
---            queen_segment
+-- Reads      queen_queue, queen_group, queen_partition, queen_cursor, and what
+--            queen_partition_letters_v1 reads
 -- Locks      nothing
--- Cost       one pass over the queue's partitions, with a cursor probe for each group and a count of
---            its dead letters; for those of the page also their cursors.
+-- Cost       one pass over the queue's partitions, with a cursor probe for each group and at most
+--            1001 of its dead letters; for those of the page also their cursors.
 -- Answers    one row, or none when there is no such queue. `options` is the queue's row; `totals` are
 --            partitions, total, pending, processing, completed and dead letters, over all partitions;
 --            `partitions` is the JSON array that the answer carries, as text: p_limit from p_offset,
@@ -88,11 +88,7 @@ BEGIN
                     AND place.consumer_group = registered.consumer_group
              WHERE registered.queue_id = queue.id
          ) AS reach
-         CROSS JOIN LATERAL (
-            SELECT count(*) AS dead
-              FROM queen_dead_letter letter
-             WHERE letter.partition_id = lane.id
-         ) AS letters
+         CROSS JOIN LATERAL queen_partition_letters_v1(queue.id, lane.id) AS letters
      ) AS listed
      WHERE queue.tenant_id = p_tenant_id AND queue.name = p_name;
 END;

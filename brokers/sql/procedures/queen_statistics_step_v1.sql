@@ -1,11 +1,13 @@
 -- queen_statistics_step_v1: count some queues anew, those first that were not counted longest.
 --
 -- Called by  brokers/store/leader_calls.py, statistics_step(), until it counts none
--- Reads      queen_lease, queen_queue, queen_queue_statistics, and what queen_queue_figures_v1 and
---            queen_group_figures_v1 read
--- Writes     queen_queue_statistics, queen_group_statistics, queen_queue_counter
+-- Reads      queen_lease, queen_queue, queen_queue_statistics, and what queen_queue_figures_v1,
+--            queen_group_figures_v1 and queen_letter_count_v1 read
+-- Writes     queen_queue_statistics, queen_group_statistics, queen_letter_statistics,
+--            queen_queue_counter
 -- Locks      an advisory lock: steps that write figures are one after the other. Then each queue's
---            row (key share: a delete waits for us), its figures', and those of its groups.
+--            row (key share: a delete waits for us), its figures', those of its groups, and of
+--            its fullest partitions.
 -- Cost       p_budget_ms, or one queue if that takes longer; a sort of the queues.
 -- Answers    one row: how many queues were counted, and their partitions, and the instant to be
 --            given as p_since from then on: what was counted after it is not counted again.
@@ -57,6 +59,10 @@ BEGIN
         EXIT WHEN queues > 0
               AND clock_timestamp() > v_began + make_interval(secs => p_budget_ms / 1000.0);
         v_from := clock_timestamp();
+        PERFORM 1 FROM queen_queue queue WHERE queue.id = v_queue.id FOR KEY SHARE;
+        CONTINUE WHEN NOT FOUND;
+        -- First: the figures of the queue have those of its fullest partitions from there.
+        PERFORM queen_letter_count_v1(v_queue.id);
         SELECT * INTO v_figures FROM queen_queue_figures_v1(v_queue.id);
         SELECT count(*) FILTER (WHERE lane.last_write_at > v_from - interval '1 hour') AS h1,
                count(*) FILTER (WHERE lane.last_write_at > v_from - interval '1 day') AS h24,
@@ -67,8 +73,6 @@ BEGIN
           INTO v_lanes
           FROM queen_partition lane
          WHERE lane.queue_id = v_queue.id;
-        PERFORM 1 FROM queen_queue queue WHERE queue.id = v_queue.id FOR KEY SHARE;
-        CONTINUE WHEN NOT FOUND;
         PERFORM queen_group_count_v1(v_queue.id, v_from);
         IF coalesce(v_queue.counted_at, '-infinity') > v_from - interval '1 hour'
            AND v_lanes.fresh > 0 THEN
