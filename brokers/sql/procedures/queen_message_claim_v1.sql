@@ -226,16 +226,13 @@ BEGIN
           FROM claim
          WHERE place.partition_id = claim.partition_id
            AND place.consumer_group = claim.consumer_group
-        RETURNING place.partition_id, place.consumer_group, place.attempt_count
+        RETURNING claim.*, greatest(place.attempt_count, 1) AS attempt
     )
-    SELECT claim.job, claim.partition_id, 'took', NULL::bigint, NULL::boolean,
-           claim.last_offset, claim.batch_end, claim.uid, claim.lane_name, claim.queue_id,
-           claim.queue_name, greatest(updated.attempt_count, 1),
+    SELECT updated.job, updated.partition_id, 'took', NULL::bigint, NULL::boolean,
+           updated.last_offset, updated.batch_end, updated.uid, updated.lane_name,
+           updated.queue_id, updated.queue_name, updated.attempt,
            slice.first, slice.created_us, slice.frames, slice.flags
-      FROM claim
-      JOIN updated
-        ON updated.partition_id = claim.partition_id
-       AND updated.consumer_group = claim.consumer_group
+      FROM updated
      CROSS JOIN LATERAL (
         SELECT span.first, span.created_us,
                CASE WHEN span.first = span.base_offset AND span.last = span.end_offset
@@ -250,17 +247,17 @@ BEGIN
             SELECT segment.base_offset, segment.end_offset, segment.frames, segment.ends,
                    segment.flags,
                    (extract(epoch FROM segment.created_at) * 1000000)::bigint AS created_us,
-                   greatest(segment.base_offset, claim.batch_start) AS first,
-                   least(segment.end_offset, claim.batch_end) AS last,
-                   CASE WHEN segment.base_offset >= claim.batch_start THEN 0
+                   greatest(segment.base_offset, updated.batch_start) AS first,
+                   least(segment.end_offset, updated.batch_end) AS last,
+                   CASE WHEN segment.base_offset >= updated.batch_start THEN 0
                         ELSE queen_int4_at_v1(
-                                 segment.ends, claim.batch_start - segment.base_offset - 1)::integer + 1
+                                 segment.ends, updated.batch_start - segment.base_offset - 1)::integer + 1
                    END AS from_byte
               FROM queen_segment segment
-             WHERE segment.partition_id = claim.partition_id
+             WHERE segment.partition_id = updated.partition_id
                AND segment.base_offset
-                   BETWEEN queen_segment_base_v1(claim.partition_id, claim.batch_start)
-                       AND claim.batch_end
+                   BETWEEN queen_segment_base_v1(updated.partition_id, updated.batch_start)
+                       AND updated.batch_end
              ORDER BY segment.base_offset
           ) AS span
      ) AS slice
@@ -294,9 +291,8 @@ BEGIN
                                                           looked.window_buffer))
                END AS due_at
      ) AS deferral
-     WHERE NOT EXISTS (
-           SELECT FROM claim
-            WHERE claim.partition_id = looked.partition_id
-              AND claim.consumer_group = looked.consumer_group);
+     -- Hashed, where an anti-join would be a nested loop.
+     WHERE (looked.partition_id, looked.consumer_group) NOT IN (
+           SELECT claim.partition_id, claim.consumer_group FROM claim);
 END;
 $$;

@@ -96,12 +96,14 @@ BEGIN
     v_now := clock_timestamp();
     v_filling := queen_txn_slots_v1(v_now);
 
-    -- Judged after the locks: a configure or delete that came first is seen here.
+    -- Judged after the locks: a configure or delete that came first is seen here. Who is held is
+    -- asked by a hashed subplan: a join would be a nested loop, quadratic in the groups.
     SELECT array_agg(
                CASE WHEN lane.id IS NULL OR queue.id IS NULL
                       OR queue.config_version <> asked.version THEN 'stale'
-                    WHEN held.id IS NULL THEN 'busy'
-                    ELSE 'stored'
+                    WHEN cardinality(v_locked) = cardinality(p_partition_ids)
+                      OR asked.partition_id IN (SELECT unnest(v_locked)) THEN 'stored'
+                    ELSE 'busy'
                END ORDER BY asked.no),
            array_agg(coalesce(queue.dedup_window_seconds, 0) ORDER BY asked.no),
            array_agg(coalesce(queue.txn_class, 0::smallint) ORDER BY asked.no),
@@ -115,8 +117,7 @@ BEGIN
            WITH ORDINALITY AS asked(partition_id, queue_id, version, no)
       LEFT JOIN queen_partition lane
              ON lane.id = asked.partition_id AND lane.queue_id = asked.queue_id
-      LEFT JOIN queen_queue queue ON queue.id = lane.queue_id
-      LEFT JOIN unnest(v_locked) AS held(id) ON held.id = asked.partition_id;
+      LEFT JOIN queen_queue queue ON queue.id = lane.queue_id;
 
     -- Who has been seen before? The slots of the two short classes are named: a plan over the
     -- partitioned table opens all of them, at each call. A queue with a longer window, one that
@@ -219,6 +220,7 @@ BEGIN
     WITH asked AS MATERIALIZED (
         SELECT given.no::integer AS no, given.partition_id, given.frames, given.ends, given.flags,
                given.last_id,
+               given.verdict = 'stored' AND given.no <> ALL (v_suspects) AS usual,
                lane.last_offset + 1 AS base_offset,
                lane.last_offset + octet_length(given.ends) / 4 AS end_offset,
                CASE WHEN lane.last_id IS NULL OR given.first_id > lane.last_id
@@ -230,14 +232,14 @@ BEGIN
                       p_first_ids, p_last_ids, v_verdicts)
                WITH ORDINALITY AS given(partition_id, frames, ends, flags,
                                         first_id, last_id, verdict, no)
-          JOIN queen_partition lane ON lane.id = given.partition_id
-         WHERE given.verdict = 'stored' AND given.no <> ALL (v_suspects)
+          LEFT JOIN queen_partition lane ON lane.id = given.partition_id
     ), written AS (
         INSERT INTO queen_segment (partition_id, base_offset, end_offset, created_at, format,
                                    frames, ends, flags)
         SELECT asked.partition_id, asked.base_offset, asked.end_offset,
                asked.created_at, 1, asked.frames, asked.ends, asked.flags
           FROM asked
+         WHERE asked.usual
     ), moved AS (
         UPDATE queen_partition lane
            SET last_offset = asked.end_offset,
@@ -248,12 +250,11 @@ BEGIN
                                     THEN lane.last_write_at ELSE v_now END,
                oldest_live_at = coalesce(lane.oldest_live_at, asked.created_at)
           FROM asked
-         WHERE lane.id = asked.partition_id
+         WHERE asked.usual AND lane.id = asked.partition_id
     )
-    SELECT array_agg(asked.base_offset ORDER BY given.no)
+    SELECT array_agg(CASE WHEN asked.usual THEN asked.base_offset END ORDER BY asked.no)
       INTO v_bases
-      FROM generate_series(1, cardinality(p_partition_ids)) AS given(no)
-      LEFT JOIN asked ON asked.no = given.no;
+      FROM asked;
 
     IF p_accepted IS NOT NULL THEN
         INSERT INTO queen_txn (partition_id, hash, message_offset, created_at, slot)
