@@ -49,7 +49,7 @@ OPERATIONS = {
             "",
             ("transactionId", "partitionId", "data"),
             transactionId=text(),
-            partitionId=text(),
+            partitionId=uuid(),
             data=anything("at most 1 MiB, and not null"),
             consumerGroup=maybe(name()),
             eventType=maybe(name("info when absent")),
