@@ -102,7 +102,7 @@ def test_no_message_is_needed_and_nothing_has_no_traces(wire, partition):
     note(wire, partition, transaction="never pushed/at all")
     assert len(of_message(wire, partition, "never pushed/at all")) == 1
     assert of_message(wire, partition, "another") == []
-    assert of_message(wire, UNKNOWN_UUID) == []
+    assert of_message(wire, str(uuid.uuid4())) == []
     assert of_message(wire, "no uuid") == []
 
 
