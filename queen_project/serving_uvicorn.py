@@ -120,6 +120,9 @@ class JsonProtocol(ShortWay):
         """Whoever sends a byte now and then must not hold a connection for ever."""
         if self.begun_at is None or self.begun_at > begun_before or self.transport is None:
             return
+        if self.flow.read_paused:
+            self.begun_at = self.loop.time()  # its bytes may be there: it is us who do not read
+            return
         cycle = self.cycle
         if cycle is not None and cycle.response_started and not cycle.response_complete:
             self.transport.close()

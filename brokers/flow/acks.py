@@ -172,17 +172,16 @@ class Acks:
         try:
             rows = await calls.message_ack(broker.ack_lane.fetch, tenant, items)
         except Permanent:
+            # One of the requests cannot be carried out: it fails alone, whoever else is in the
+            # call, and whichever tenants come behind it.
             if len(sheets) == 1:
-                raise
-            # One of the requests cannot be carried out: let it fail alone.
+                _fail(sheets[0])
+                return
             for sheet in sheets:
                 try:
                     await self._full(tenant, [sheet])
                 except StoreError:
-                    for no in sheet.rest:
-                        sheet.outcomes[no] = AckOutcome(
-                            sheet.acks[no].transaction_id, False, FLUSH_FAILED
-                        )
+                    _fail(sheet)
             return
         moved: set[tuple[int, str]] = set()
         for _, queue_id in {
@@ -202,6 +201,11 @@ class Acks:
                 broker.announce.released(row.queue_id, item.group, [row.partition_id])
         for queue_id, group in moved:
             broker.announce.moved_back(queue_id, group, released=True)
+
+
+def _fail(sheet: Sheet) -> None:
+    for no in sheet.rest:
+        sheet.outcomes[no] = AckOutcome(sheet.acks[no].transaction_id, False, FLUSH_FAILED)
 
 
 def count_ack(counts: Counts, item: AckItem, row: AckRow) -> None:

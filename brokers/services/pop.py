@@ -106,7 +106,7 @@ class Visit:
         self._met: set[int] | None = None
         self._holding_until: float | None = None
         self._rings: list[Ring] = []
-        self._registered_again = False
+        self._again = False
         self._asked = False
         # Whether an answer of the database may come a moment later, by a bell.
         self._patient = request.wait
@@ -353,7 +353,8 @@ class Visit:
         # Delivered before anything is awaited: what is claimed must not get lost on the way.
         if took:
             self._deliver(job, took, result)
-        self._registered_again = unregistered
+        # Without a row it was another pop's of that call, which may have left some of it.
+        self._again = unregistered or (request.auto_ack and len(by_partition) < len(checked))
         if unregistered and not took:
             await self._register_again()
         return bool(took)
@@ -363,7 +364,7 @@ class Visit:
         [ring] = self._rings
         for _ in range(2):
             checked = [(ring, ring.take(partition_id))]
-            if await self._claim(checked, knobs, result) or not self._registered_again:
+            if await self._claim(checked, knobs, result) or not self._again:
                 return
 
     async def _register_again(self) -> None:

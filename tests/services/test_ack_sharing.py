@@ -6,13 +6,23 @@ behind it share the next one; the database's own clock and rows decide what a le
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterator
+from uuid import uuid4
 
 import pytest
 
-from brokers.domain import DEFAULT_TENANT, PushItem, TransactionRequest
+from brokers.domain import (
+    DEFAULT_TENANT,
+    PopRequest,
+    PushItem,
+    PushRequest,
+    TransactionRequest,
+)
 from brokers.errors import StoreError
 from brokers.services import ack as ack_service
+from brokers.services import pop as pop_service
+from brokers.services import push as push_service
 from brokers.services import transaction
 from brokers.store import calls
 from tests.services.in_process import Client, ack_of, within
@@ -88,6 +98,23 @@ def expire(db, message) -> None:
         "UPDATE queen_cursor SET lease_expires_at = clock_timestamp() WHERE lease_id = %s",
         [message["leaseId"]],
     )
+
+
+@contextlib.contextmanager
+def refusing(db, message) -> Iterator[None]:
+    """The database cannot move the cursor under this message's lease."""
+    db.execute(
+        "CREATE OR REPLACE FUNCTION test_refuse_ack() RETURNS trigger LANGUAGE plpgsql AS $$"
+        " BEGIN IF (NEW.lease_id IS NULL OR NEW.committed > OLD.committed)"
+        f" AND OLD.lease_id = '{message['leaseId']}' THEN"
+        " RAISE EXCEPTION 'refused' USING ERRCODE = '23514'; END IF; RETURN NEW; END $$;"
+        " CREATE TRIGGER test_refuse_ack BEFORE UPDATE ON queen_cursor"
+        " FOR EACH ROW EXECUTE FUNCTION test_refuse_ack()"
+    )
+    try:
+        yield
+    finally:
+        db.execute("DROP TRIGGER test_refuse_ack ON queen_cursor; DROP FUNCTION test_refuse_ack()")
 
 
 async def test_whole_batches_of_several_requests_are_one_positional_call(
@@ -266,42 +293,43 @@ async def test_a_batch_over_many_partitions_is_one_positional_call(here, fresh_q
 
 async def test_an_ack_that_the_database_cannot_carry_out_fails_alone(here, db, fresh_queue):
     good, bad = [await take(here, fresh_queue, name, 1, 2) for name in ("good", "bad")]
-    db.execute(
-        "CREATE OR REPLACE FUNCTION test_refuse_ack() RETURNS trigger LANGUAGE plpgsql AS $$"
-        " BEGIN IF NEW.lease_id IS NULL OR NEW.committed > OLD.committed THEN"
-        f" IF OLD.lease_id = '{bad[0]['leaseId']}' THEN"
-        " RAISE EXCEPTION 'refused' USING ERRCODE = '23514'; END IF; END IF; RETURN NEW; END $$;"
-        " CREATE TRIGGER test_refuse_ack BEFORE UPDATE ON queen_cursor"
-        " FOR EACH ROW EXECUTE FUNCTION test_refuse_ack()"
-    )
-    try:
+    with refusing(db, bad[0]):
         async with sharing(here):
             tasks = [asyncio.create_task(here.ack(one[0])) for one in (bad, good)]
         [[refused], [kept]] = await within(asyncio.gather(*tasks))
-    finally:
-        db.execute("DROP TRIGGER test_refuse_ack ON queen_cursor; DROP FUNCTION test_refuse_ack()")
     assert (kept.success, refused.success) == (True, False)
     assert refused.error == "ack flush failed; lease will expire and redeliver"
     [outcome] = await here.ack(bad[0])
     assert outcome.success
 
 
+async def test_an_ack_that_cannot_be_carried_out_does_not_fail_another_tenants(
+    here, db, fresh_queue, monkeypatch
+):
+    """The acks of a call are carried out tenant by tenant; the first one's breaks."""
+    monkeypatch.setattr(here.broker, "tenant_filter", lambda tenant: tenant)
+    other = uuid4()
+    items = [PushItem(fresh_queue, "p", b"1", None), PushItem(fresh_queue, "p", b"2", None)]
+    await push_service.push(here.broker, PushRequest(tenant=other, items=items))
+    result = await pop_service.pop(here.broker, PopRequest(tenant=other, queue=fresh_queue))
+    good = [ack_of(json.loads(one)) for one in result.messages]
+    bad = await take(here, fresh_queue, "p", 1, 2)
+    with refusing(db, bad[0]):
+        async with sharing(here):
+            tasks = [
+                asyncio.create_task(here.ack(bad[0])),
+                asyncio.create_task(ack_service.ack(here.broker, other, good[:1])),
+            ]
+        [[refused], [kept]] = await within(asyncio.gather(*tasks))
+    assert (refused.success, kept.success) == (False, True)
+
+
 async def test_a_whole_batch_that_the_database_cannot_complete_fails_alone(here, db, fresh_queue):
     good, bad = [await take(here, fresh_queue, name, 1, 2) for name in ("good", "bad")]
-    db.execute(
-        "CREATE OR REPLACE FUNCTION test_refuse_ack() RETURNS trigger LANGUAGE plpgsql AS $$"
-        " BEGIN IF NEW.committed > OLD.committed"
-        f" AND OLD.lease_id = '{bad[0]['leaseId']}' THEN"
-        " RAISE EXCEPTION 'refused' USING ERRCODE = '23514'; END IF; RETURN NEW; END $$;"
-        " CREATE TRIGGER test_refuse_ack BEFORE UPDATE ON queen_cursor"
-        " FOR EACH ROW EXECUTE FUNCTION test_refuse_ack()"
-    )
-    try:
+    with refusing(db, bad[0]):
         async with sharing(here):
             tasks = [asyncio.create_task(here.ack(*one)) for one in (bad, good)]
         refused, kept = await within(asyncio.gather(*tasks))
-    finally:
-        db.execute("DROP TRIGGER test_refuse_ack ON queen_cursor; DROP FUNCTION test_refuse_ack()")
     assert [one.success for one in refused] == [False, False]
     assert [one.success for one in kept] == [True, True]
 

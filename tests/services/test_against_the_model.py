@@ -336,6 +336,15 @@ class Broker(RuleBasedStateMachine):
             [lease_id, group, uid],
         )
         assert moved.rowcount == 1, f"no cursor holds {lease_id} for {group!r}"
+        # What moves a cursor behind the brokers' backs moves the wake version too. Without it a
+        # broker believes for a second that the lease goes on, and its look at what was written
+        # lately finds the partition only while it was: a slow machine's pop would be empty.
+        self.db.execute(
+            "INSERT INTO queen_wake AS wake (queue_id, consumer_group, version)"
+            " SELECT queue_id, %s, 1 FROM queen_partition WHERE uid = %s"
+            " ON CONFLICT (queue_id, consumer_group) DO UPDATE SET version = wake.version + 1",
+            [group, uid],
+        )
         self.model.expired(lease_id, uid, group)
 
     # --- transactions ---------------------------------------------------------------------------

@@ -417,6 +417,17 @@ async def test_what_a_pop_that_is_cancelled_in_mid_call_was_given_wakes_the_next
     assert await within(waiting, BELL_S) == ["news"]
 
 
+async def test_pops_of_one_partition_that_share_a_call_each_get_of_what_is_there(here, fresh_queue):
+    """None of them waits, and what the first one took it has committed."""
+    await here.push(fresh_queue, 1, 2, 3)
+    one = {"partition": "Default", "batch": 1, **IMMEDIATE}
+    assert await here.payloads(fresh_queue, **one) == [1]
+    calls_before = here.broker.claims.coalescer.calls
+    pops = [here.payloads(fresh_queue, **one) for _ in range(2)]
+    assert await within(asyncio.gather(*pops)) == [[2], [3]]
+    assert here.broker.claims.coalescer.calls == calls_before + 2, "they shared the first"
+
+
 async def test_pops_cancelled_around_a_push_lose_and_charge_nothing(here, fresh_queue):
     """Somewhere between the bell and the answer, a step of the loop later each time."""
     assert await here.pop(fresh_queue) == []

@@ -7,6 +7,7 @@ stops can be put between a request and its answer.
 
 import asyncio
 import json
+import math
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,7 +37,7 @@ class Served:
         access = SimpleNamespace(required=False)
         broker: Any = SimpleNamespace(config=settings, ready=True, access=access)
         handlers = dict.fromkeys(hot.HANDLERS, self.echo)
-        handlers |= {"pop_queue": self.nothing, "pop_discovery": self.wait}
+        handlers |= {"pop_queue": self.nothing, "pop_discovery": self.wait, "health": self.work}
         self.door = Door(self.django, lambda: broker, handlers=handlers)
         self.scopes: list[str] = []
         self.go = asyncio.Event()
@@ -59,6 +60,12 @@ class Served:
 
     async def nothing(self, call: Any) -> wire.Reply:
         return wire.NO_CONTENT
+
+    async def work(self, call: Any) -> wire.Reply:
+        """What no hang-up ends: nobody listens for one meanwhile."""
+        self.waiting += 1
+        await self.go.wait()
+        return wire.Reply(200, b'"worked"')
 
     async def wait(self, call: Any) -> wire.Reply:
         async def work() -> None:
@@ -238,3 +245,17 @@ async def test_a_wrong_address_is_told_as_before():
             client.writer.write(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n")
             status, _, body = await client.answer()
             assert status == expected and "error" in json.loads(body)
+
+
+async def test_a_request_whose_rest_we_do_not_read_is_not_a_slow_one():
+    """It came behind another that is still worked on, and what is queued pauses the reading."""
+    begun = b"POST /api/v1/ack HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
+    async with served() as one, connected(one) as wire_:
+        wire_.writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" + begun)
+        await until(lambda: one.waiting)
+        [connection] = one.front._server.server_state.connections
+        connection.end_if_slow(math.inf)
+        one.go.set()
+        assert (await wire_.answer())[::2] == (200, b'"worked"')
+        wire_.writer.write(b"{}")
+        assert (await wire_.answer())[::2] == (200, b'{"body": "{}"}')
