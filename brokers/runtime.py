@@ -13,7 +13,7 @@ import concurrent.futures
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -65,6 +65,7 @@ HOUSEKEEPING_STEPS_MAX = 20
 RECLAIM_ROWS = 5000
 TXN_ROWS = 5000
 CALL_FROM_THREAD_S = 60.0
+CANCEL_AGAIN_S = 4.0
 
 
 class Store:
@@ -107,6 +108,18 @@ class Mesh(Protocol):
     def offer(self, hint: Hint) -> None: ...
 
     def status(self) -> dict[str, Any]: ...
+
+
+async def _ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel them all, and once more who is still there after a while: a cancel that comes in
+    the moment of an answer can be lost on its way through a library."""
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+        for task in left:
+            log.warning("%s is asked once more to end", task.get_name())
 
 
 class Queues:
@@ -294,9 +307,7 @@ class Broker:
         await self.push_combiner.drained()
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _ended(self._tasks)
         if self.ready:
             await self.history.flush()
         await self.push_combiner.stop()
