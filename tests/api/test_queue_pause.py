@@ -5,11 +5,11 @@ does right it learned from the database.
 """
 
 import threading
-import time
 import uuid
 
 import pytest
 
+from tests.harness import eventually
 from tests.wire_client import WireClient, ack_of, error_of, expect, segment
 
 
@@ -59,6 +59,11 @@ def test_the_state_is_shown_and_survives_a_configuration(wire, fresh_queue):
     assert [one["paused"] for one in listed if one["name"] == fresh_queue] == [True]
 
 
+def until_parked(wire, queue):
+    sits = f'queen_parked_long_polls{{queue="{queue}"}} 1.0'
+    eventually(lambda: sits in wire.get("/metrics/prometheus").text)
+
+
 def test_a_parked_pop_stays_parked_and_is_rung_at_the_resume(wire, fresh_queue):
     wire.push(fresh_queue, 1)
     pause(wire, fresh_queue)
@@ -67,7 +72,7 @@ def test_a_parked_pop_stays_parked_and_is_rung_at_the_resume(wire, fresh_queue):
         target=lambda: got.append(wire.payloads(fresh_queue, wait=True, timeout=30_000))
     )
     waiting.start()
-    time.sleep(0.3)
+    until_parked(wire, fresh_queue)
     wire.push(fresh_queue, 2)
     assert not got, "a push must not let it through"
     pause(wire, fresh_queue, "resume")
@@ -97,7 +102,7 @@ def test_a_pop_parked_at_another_broker_goes_on_after_the_resume(wire, other, fr
         target=lambda: got.append(other.payloads(fresh_queue, wait=True, timeout=30_000))
     )
     waiting.start()
-    time.sleep(0.3)
+    until_parked(other, fresh_queue)
     pause(wire, fresh_queue, "resume")
     waiting.join(20)
     assert got == [[1]]
