@@ -105,7 +105,9 @@ class Door:
     ) -> tuple["Broker", Principal, UUID]:
         """Who may ask, and for which tenant: told before anybody's body is read."""
         route, broker = match.route, self._broker()
-        principal = await auth.authorize(broker, route, scope, raw_path)
+        principal = auth.recognise(broker, route, scope, raw_path)
+        if principal is None:
+            principal = await auth.meet(broker, route, scope, raw_path)
         tenant = DEFAULT_TENANT
         if route.tenant:
             if broker.config.tenants:

@@ -128,8 +128,9 @@ class Access:
     def skips(self, raw_path: bytes) -> bool:
         """Whether nobody is asked at this path: an entry exactly, or below one that ends in a
         slash. `/` alone is only the root."""
-        path = raw_path.partition(b"?")[0]
-        return path in self._open or (bool(self._open_below) and path.startswith(self._open_below))
+        if raw_path in self._open:
+            return True
+        return self._open_below != () and raw_path.startswith(self._open_below)
 
     def doubt(self) -> None:
         """It may be another database: its versions say nothing about what we know."""

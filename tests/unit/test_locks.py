@@ -385,6 +385,21 @@ async def test_requests_with_one_token_have_it_judged_once():
     assert len(judged) == 1
 
 
+async def test_a_remembered_caller_is_recognised_without_a_wait_until_it_is_forgotten():
+    broker = broker_with()
+    push = next(one for one in ROUTES if one.name == "POST /api/v1/push")
+    scope = {"headers": [*bearer("read-only"), (b"host", b"x")]}
+    assert auth.recognise(broker, push, scope, b"/api/v1/push") is None
+    with pytest.raises(BrokerError, match="Insufficient permissions"):
+        await auth.meet(broker, push, scope, b"/api/v1/push")
+    with pytest.raises(BrokerError, match="Insufficient permissions"):
+        auth.recognise(broker, push, scope, b"/api/v1/push")
+    status = next(one for one in ROUTES if one.name == "GET /status")
+    assert auth.recognise(broker, status, scope, b"/status").levels == {"read-only"}
+    broker.access.forget()
+    assert auth.recognise(broker, status, scope, b"/status") is None
+
+
 # Tenants of callers
 
 
