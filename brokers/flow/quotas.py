@@ -80,6 +80,17 @@ class Account:
         self.blocked = held >= (release_at if self.blocked else row.max_retained_bytes)
         return self.blocked
 
+    def used_percent(self) -> float:
+        """Of the bound that is nearest, as last measured and pushed here since."""
+        row = self.row
+        if row is None:
+            return 0.0
+        used = row.used_percent or 0.0
+        if row.max_retained_bytes is None:
+            return used
+        held = (row.retained_bytes or 0) + self.pushed_bytes
+        return max(used, 100 * held / max(row.max_retained_bytes, 1))
+
 
 class Quotas:
     def __init__(self, config: Config, fetch: Fetch) -> None:
@@ -170,8 +181,16 @@ class Quotas:
             except StoreError as error:
                 log.debug("quotas: %s", error.text)
 
-    def figures(self) -> tuple[int, int, int]:
-        """Tenants with a row, the age of what is known in ms, tenants that are full."""
-        rows = [one for one in self._accounts.values() if one.row is not None]
-        age_ms = round((time.monotonic() - self._read_at) * 1000)
-        return len(rows), age_ms, sum(one.blocked for one in rows)
+    def figures(self) -> tuple[int, int]:
+        """Tenants with a row, the age of what is known in ms."""
+        rows = sum(one.row is not None for one in self._accounts.values())
+        return rows, round((time.monotonic() - self._read_at) * 1000)
+
+    def hot(self) -> set[UUID]:
+        """Tenants that have used hot_percent of a bound, or are still blocked by one."""
+        percent = self._config.hot_percent
+        return {
+            tenant
+            for tenant, account in self._accounts.items()
+            if account.blocked or account.used_percent() >= percent
+        }
