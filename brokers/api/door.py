@@ -243,7 +243,9 @@ def _log(station: str, error: Exception) -> None:
     if not isinstance(error, BrokerError):
         logger.exception("%s failed", station, exc_info=error)
     elif isinstance(error, StoreError) and error.status >= 500:
-        logger.warning("%s: %s", station, error.__cause__ or error)
+        # Never the driver's own error behind it: its details may quote a row, payload and all.
+        cause = error.__cause__ if isinstance(error.__cause__, StoreError) else error
+        logger.warning("%s: %s %s", station, cause.text, cause.sqlstate)
 
 
 def _is_page(method: str, path: str) -> bool:
