@@ -6,8 +6,10 @@ where it needs figures of its own; one test lets a broker write what it counted.
 
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -279,6 +281,21 @@ def test_postgres_tells_how_it_is(wire):
     }
     assert answer["database"]["sizeBytes"] > 0
     assert any(row["table"] == "queen_partition" for row in answer["tableSizes"])
+
+
+def test_what_a_person_asks_postgresql_is_told_without_its_words(wire, database, eventually):
+    with ThreadPoolExecutor(1) as pool, database.connect() as person:
+        asking = pool.submit(person.execute, "SELECT pg_sleep(60), 'the words of a person'")
+
+        def seen() -> list[dict]:
+            rows = read(wire, "postgres-stats")["activeQueries"]
+            return [row for row in rows if row["pid"] == person.info.backend_pid]
+
+        [row] = eventually(seen, 30)
+        assert row["query"] == "not shown: it is no broker's"
+        person.cancel_safe()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            asking.result(30)
 
 
 @pytest.fixture
