@@ -90,8 +90,9 @@ class Access:
             principal, until = await self._tokens.judge(token)
         else:
             raise unauthorized("Unknown API key")
-        # What was found by what is no longer in force is good for this request only.
-        if epoch == self._epoch:
+        # What was found by what is no longer in force is good for this request only, and so
+        # is a token with blanks around it: there would be no end of ways to write one.
+        if epoch == self._epoch and len(credential) - len(token) <= len(BEARER):
             self._remember(credential, until, principal)
         return principal
 

@@ -355,6 +355,17 @@ async def test_a_bad_token_is_not_remembered_and_the_memory_is_bounded():
     assert access.remembered(good) is not None
 
 
+async def test_of_the_ways_to_write_a_credential_few_are_remembered():
+    """Blanks around a token mean nothing, and there may be tens of thousands of them."""
+    access, good = broker_with().access, token("admin")
+    for written in (good, b"Bearer " + good, b"BEARER " + good):
+        await access.identify(written)
+        assert access.remembered(written) is not None
+    for written in (b"Bearer  " + good, b"Bearer " + good + b" " * 60_000, b" " * 8 + good):
+        assert (await access.identify(written)).levels
+        assert access.remembered(written) is None
+
+
 async def test_what_was_judged_by_old_keys_is_not_remembered_under_new_ones():
     access = broker_with().access
     judge = access._tokens.judge
