@@ -51,8 +51,8 @@ class Account:
         rate = None if row is None else row.push_rate
         if rate != (None if old is None else old.push_rate):
             self.bucket = None
-        # Another measure has what was pushed before it.
-        if row is None or old is None or row.retained_bytes != old.retained_bytes:
+        # Another measure has what was pushed before it, even where it found as much as before.
+        if row is None or old is None or row.retained_at != old.retained_at:
             self.pushed_bytes = 0
 
     def wait_s(self, messages: int, now: float) -> float:
@@ -138,7 +138,8 @@ class Quotas:
                 retry_after_s=min(max(math.ceil(wait_s), 1), 60),
                 code="rate_limited",
             )
-        account.pushed_bytes += size
+        if account.row.max_retained_bytes is not None:
+            account.pushed_bytes += size
 
     async def _account(self, tenant: UUID) -> Account | None:
         """None where the row cannot be read and never was."""
@@ -160,8 +161,14 @@ class Quotas:
         return account
 
     async def refresh(self) -> None:
-        """Read the rows anew of the tenants that came since the last time; forget the others."""
-        for tenant in [one for one, account in self._accounts.items() if not account.used]:
+        """Read the rows anew of the tenants that came since the last time; forget the others,
+        but not what they have pushed and nobody has measured yet."""
+        idle = [
+            tenant
+            for tenant, account in self._accounts.items()
+            if not (account.used or account.pushed_bytes)
+        ]
+        for tenant in idle:
             del self._accounts[tenant]
         tenants = list(self._accounts)
         rows = await quota_calls.quota_list(self._fetch, tenants) if tenants else []

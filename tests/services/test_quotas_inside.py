@@ -8,6 +8,8 @@ import uuid
 
 import pytest
 
+from brokers.errors import RequestError
+
 TENANTS = {
     "QUEEN_TENANCY_HEADER": "true",
     "QUEEN_KV_TRUSTED_PROXY": "true",
@@ -60,6 +62,56 @@ async def test_what_was_pushed_since_the_measure_counts_towards_the_retained_byt
     assert quotas.hot() == set()
     await quotas.admit_push(tenant, 1, 10)
     assert quotas.hot() == {tenant}
+
+
+def measure(db, tenant: uuid.UUID, size: int, minutes_ago: int) -> None:
+    """As the retained-bytes task leaves it, of the tenant's one queue."""
+    db.execute(
+        "INSERT INTO queen_queue (tenant_id, name) VALUES (%s, 'q') ON CONFLICT DO NOTHING",
+        [tenant],
+    )
+    db.execute(
+        "INSERT INTO queen_queue_statistics (queue_id, computed_at, next_at, partitions, total,"
+        " pending, processing, completed, dead_letters, bytes, bytes_at)"
+        " SELECT id, now(), now(), 1, 0, 0, 0, 0, 0, %(size)s,"
+        "        now() - make_interval(mins => %(minutes)s)"
+        "   FROM queen_queue WHERE tenant_id = %(tenant)s"
+        " ON CONFLICT (queue_id)"
+        " DO UPDATE SET bytes = excluded.bytes, bytes_at = excluded.bytes_at",
+        {"tenant": tenant, "size": size, "minutes": minutes_ago},
+    )
+
+
+async def test_a_measure_that_finds_as_much_as_before_makes_room_for_what_was_pushed(
+    start_client, db, metered
+):
+    """Whoever consumes as fast as it pushes must not be refused after some time."""
+    quotas = (await start_client(**TENANTS)).broker.quotas
+    tenant = metered(max_retained_bytes=1000)
+    measure(db, tenant, 0, minutes_ago=60)
+    for minutes in (50, 40, 30):
+        await quotas.admit_push(tenant, 1, 900)
+        measure(db, tenant, 0, minutes_ago=minutes)
+        await quotas.refresh()
+    await quotas.admit_push(tenant, 1, 1000)
+    with pytest.raises(RequestError, match="retains more bytes"):
+        await quotas.admit_push(tenant, 1, 1)
+
+
+async def test_what_was_pushed_is_not_forgotten_while_its_tenant_rests(start_client, db, metered):
+    """Else it could push as much again after each rest, until somebody measures."""
+    quotas = (await start_client(**TENANTS)).broker.quotas
+    tenant, other = metered(max_retained_bytes=1000), metered(push_rate=1000)
+    await quotas.admit_push(tenant, 1, 1000)
+    await quotas.admit_push(other, 1, 1000)
+    for _ in range(3):
+        await quotas.refresh()
+    assert quotas.figures()[0] == 1, "of the other nothing has to be kept"
+    with pytest.raises(RequestError, match="retains more bytes"):
+        await quotas.admit_push(tenant, 1, 1)
+    measure(db, tenant, 500, minutes_ago=0)
+    await quotas.refresh()
+    await quotas.admit_push(tenant, 1, 1)
 
 
 async def test_the_default_tenant_is_never_hot(start_client, db):

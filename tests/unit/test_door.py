@@ -216,8 +216,8 @@ async def test_a_root_path_that_a_client_claims_moves_no_page_elsewhere(django):
     """daphne takes one from a header. Below `/admin` everybody may ask for pages."""
     door = Door(django, broker_with)
     scope = {
-        "type": "http", "method": "GET", "path": "/admin/_queen/schema", "headers": [],
-        "raw_path": b"/admin/_queen/schema", "query_string": b"", "root_path": "/admin",
+        "type": "http", "method": "GET", "path": "/admin/_queen/openapi_schema", "headers": [],
+        "raw_path": b"/admin/_queen/openapi_schema", "query_string": b"", "root_path": "/admin",
     }  # fmt: skip
 
     async def receive() -> Any:
@@ -227,10 +227,10 @@ async def test_a_root_path_that_a_client_claims_moves_no_page_elsewhere(django):
         pass
 
     await door(scope, receive, send)
-    assert (django.scope["path"], django.scope["root_path"]) == ("/admin/_queen/schema", "")
+    assert (django.scope["path"], django.scope["root_path"]) == ("/admin/_queen/openapi_schema", "")
 
 
-@pytest.mark.parametrize("handler", ["schema", "configure", "queue_list"])
+@pytest.mark.parametrize("handler", ["openapi_schema", "configure", "queue_list"])
 def test_a_view_that_is_not_reached_through_the_door_is_not_there(handler):
     for answer in (Browser().get(f"/_queen/{handler}"), Browser().post(f"/_queen/{handler}")):
         assert answer.status_code in (404, 405)
