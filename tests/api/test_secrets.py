@@ -8,10 +8,12 @@ row. Callers do all that they can get wrong, and the log is searched afterwards.
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from html import unescape
 from io import StringIO
 from pathlib import Path
 
@@ -42,6 +44,21 @@ SPELLED = (
 )
 PAYLOAD = "a-payload-that-nobody-may-read"
 REFUSED = "refused-by-a-constraint"
+PASSWORD = "the-password-of-an-operator"
+PAGES_MAX = 60
+SIGN_IN = f"""
+import django; django.setup()
+from django.contrib import auth
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends.db import SessionStore
+user = User.objects.create_superuser("operator", password="{PASSWORD}")
+session = SessionStore()
+session[auth.SESSION_KEY] = str(user.pk)
+session[auth.BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
+session[auth.HASH_SESSION_KEY] = user.get_session_auth_hash()
+session.create()
+print(session.session_key)
+"""
 UNFIT = (
     f"ALTER TABLE queen_kv ADD CHECK (position('{REFUSED}'::bytea in value) = 0)",
     f"ALTER TABLE queen_segment ADD CHECK (position('{REFUSED}'::bytea in frames) = 0)",
@@ -100,8 +117,12 @@ def wire(broker, token):
 
 
 def manage(environment, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return run(environment, "manage.py", *arguments)
+
+
+def run(environment, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "manage.py", *arguments],
+        [sys.executable, *arguments],
         cwd=harness.PROJECT_DIR,
         env={**os.environ, **environment},
         capture_output=True,
@@ -128,6 +149,43 @@ def test_no_read_tells_a_secret(wire, key, broker):
         assert answer.status_code < 500, path
         assert_untold(answer.text + str(answer.headers), key, key.split("_")[2])
     assert_untold(Path(f"/proc/{broker.pid}/cmdline").read_text())
+
+
+@pytest.fixture(scope="module")
+def session(environment, broker) -> str:
+    """The cookie of somebody who may do everything in the console."""
+    done = run(environment, "-c", SIGN_IN)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_no_page_of_the_console_tells_a_secret(broker, session, key):
+    """All that can be reached from the first one by its links, where there are any."""
+    cookies = {"sessionid": session}
+    seen, waiting = {"/admin/"}, ["/admin/"]
+    with httpx.Client(base_url=broker.url, cookies=cookies, timeout=60) as http:
+        while waiting and len(seen) <= PAGES_MAX:
+            answer = http.get(waiting.pop(0), headers={"Accept": "text/html"})
+            assert_untold(answer.text, key, key.split("_")[2], PASSWORD, "pbkdf2_", "argon2")
+            links = re.findall(r'href="(/(?:admin|console)/[^"]*)"', answer.text)
+            fresh = {unescape(one) for one in links if "logout" not in one} - seen
+            seen |= fresh
+            waiting += sorted(fresh)
+
+
+def test_a_session_of_the_console_is_no_credential_of_the_api(broker, session):
+    with httpx.Client(base_url=broker.url, cookies={"sessionid": session}, timeout=60) as http:
+        for method, path in (
+            ("GET", "/api/v1/resources/queues"),
+            ("GET", "/status"),
+            ("POST", "/api/v1/push"),
+            ("DELETE", "/api/v1/resources/queues/q"),
+            ("GET", "/api/schema"),
+            ("GET", "/nope"),
+        ):
+            answer = http.request(method, path)
+            assert (answer.status_code, answer.headers.get("set-cookie")) == (401, None), path
+        assert "set-cookie" not in http.get("/health").headers
 
 
 def send_badly(url: str, credential: str) -> None:
