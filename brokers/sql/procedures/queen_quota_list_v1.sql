@@ -43,7 +43,7 @@ AS $$
            SELECT sum(figures.bytes)::bigint AS bytes, min(figures.bytes_at) AS measured_at
              FROM queen_queue queue
              JOIN queen_queue_statistics figures ON figures.queue_id = queue.id
-            WHERE queue.tenant_id = quota.tenant_id) AS held
-        ON quota.max_retained_bytes IS NOT NULL
+            WHERE queue.tenant_id = quota.tenant_id
+              AND quota.max_retained_bytes IS NOT NULL) AS held ON true
      WHERE quota.tenant_id = ANY (p_tenants)
 $$;
