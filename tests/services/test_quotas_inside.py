@@ -4,11 +4,14 @@ Method: a broker in the test's own loop on the real database; quota rows and wha
 are written over a connection of the test's own, and the broker is told to look.
 """
 
+import asyncio
+import time
 import uuid
 
 import pytest
 
-from brokers.errors import RequestError
+from brokers.errors import BrokerError, RequestError
+from brokers.runtime import Broker
 
 TENANTS = {
     "QUEEN_TENANCY_HEADER": "true",
@@ -112,6 +115,29 @@ async def test_what_was_pushed_is_not_forgotten_while_its_tenant_rests(start_cli
     measure(db, tenant, 500, minutes_ago=0)
     await quotas.refresh()
     await quotas.admit_push(tenant, 1, 1)
+
+
+async def test_of_what_is_soft_each_broker_lets_in_its_own_share_and_no_more(start_client, metered):
+    """The documented bound: between two measures every broker goes by what it has seen itself."""
+    brokers = [(await start_client(**TENANTS)).broker for _ in range(2)]
+    fast, large = metered(push_rate=5), metered(max_retained_bytes=1000)
+    began = time.monotonic()
+
+    async def let_in(broker: Broker, tenant: uuid.UUID) -> bool:
+        try:
+            await broker.quotas.admit_push(tenant, 1, 100)
+        except BrokerError:
+            return False
+        return True
+
+    async def sixteen(tenant: uuid.UUID) -> int:
+        asked = [let_in(broker, tenant) for _ in range(16) for broker in brokers]
+        return sum(await asyncio.gather(*asked))
+
+    pushed, held = await sixteen(fast), await sixteen(large)
+    earned = 2 * 5 * (time.monotonic() - began)
+    assert 2 * 10 <= pushed <= 2 * 10 + earned
+    assert held == 2 * 10
 
 
 async def test_the_default_tenant_is_never_hot(start_client, db):
