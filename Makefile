@@ -28,12 +28,12 @@ SOAK ?= all
 soak-spool: $(VENV)/.installed-dev
 	$(BIN)/python tests/process/spool_soak.py $(SOAK)
 
-# Known vulnerabilities of the pinned packages; asks the registry's advisories.
+# Known vulnerabilities of the pinned packages and of what they need; asks the registry's
+# advisories. Strict: what has no entry there was not checked, and that is no pass.
 audit: $(BIN)/python
 	$(PYTHON) -m venv $(VENV)-audit
 	$(VENV)-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
-	$(VENV)-audit/bin/pip-audit -r requirements.txt
-	$(VENV)-audit/bin/pip-audit -r requirements-dev.txt
+	$(VENV)-audit/bin/pip-audit --strict -r requirements-dev.txt
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -19,6 +19,7 @@ SECRET_BYTES = 32
 KEY_BYTES_MAX = 128
 
 _key = re.compile(rb"qk_[a-z0-9]{%d}_[A-Za-z0-9_-]{43}" % ID_CHARACTERS)
+_id = re.compile(rf"(?:qk_)?([a-z0-9]{{{ID_CHARACTERS}}})(?:_[A-Za-z0-9_-]{{43}})?")
 
 
 class NewKey(NamedTuple):
@@ -33,6 +34,12 @@ def new_key() -> NewKey:
     key_id = "".join(secrets.choice(ID_ALPHABET) for _ in range(ID_CHARACTERS))
     text = f"qk_{key_id}_{secrets.token_urlsafe(SECRET_BYTES)}"
     return NewKey(key_id, text, digest(text.encode("ascii")))
+
+
+def id_of(text: str) -> str | None:
+    """Of an ID, or of a whole key; None for what is neither."""
+    found = _id.fullmatch(text.strip())
+    return found[1] if found else None
 
 
 def digest(key: bytes) -> bytes:

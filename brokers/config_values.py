@@ -47,6 +47,11 @@ def setting(
     return field(default=default, metadata=metadata, repr=not secret)
 
 
+def without_password(text: str) -> str:
+    """To be printed: an address that somebody wrote a password into, where none is wanted."""
+    return re.sub(r"[^\s,/]*:[^\s,@]*@", "<hidden>@", text)
+
+
 def ports(text: str) -> tuple[int, ...]:
     """`5432` or `5432,5433`: one port for all hosts of PG_HOST, or one for each."""
     numbers = [part.strip() for part in text.split(",")]
@@ -112,6 +117,8 @@ def hosts(text: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(","))
     if not all(names):
         raise ValueError("holds an empty host name")
+    if any("@" in name[1:] for name in names):  # an abstract socket begins with one
+        raise ValueError("is no host: who connects is said by PG_USER and PG_PASSWORD")
     return names
 
 

@@ -208,6 +208,12 @@ class StatementCancelled(StoreError):
     default_code = "statement_cancelled"
 
 
+def logged(error: StoreError) -> str:
+    """For the log. Never the driver's own error: its details may quote a row, payload and all."""
+    cause = error.__cause__ if isinstance(error.__cause__, StoreError) else error
+    return f"{cause.text} ({cause.sqlstate})" if cause.sqlstate else cause.text
+
+
 def error_body(error: BaseException) -> tuple[int, dict[str, Any]]:
     """The HTTP status and the JSON document of an error; an unexpected one tells nothing."""
     if not isinstance(error, BrokerError):

@@ -32,6 +32,7 @@ from brokers.config import (
     worker_id,
 )
 from brokers.config_client import ClientConfig
+from brokers.config_values import without_password
 from queen_project import config_checks, embedded_paths
 from queen_project.config_checks import is_loopback, warnings
 
@@ -124,7 +125,7 @@ def _read_part(part: type[T], env: Mapping[str, str], problems: list[str]) -> T:
         try:
             values[one.name] = _parse(env[name], one.default, one.metadata)
         except ValueError as error:
-            shown = "<secret>" if one.metadata["secret"] else repr(env[name])
+            shown = "<secret>" if one.metadata["secret"] else repr(without_password(env[name]))
             problems.append(f"{name}={shown} {error}")
     return part(**values)
 

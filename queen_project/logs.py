@@ -10,11 +10,20 @@ from typing import Any
 
 from brokers.config import LoggingConfig
 
+# All that ends a line for somebody who reads it, and the escape of terminals.
+LINE_BREAKS = {ord(one): repr(one)[1:-1] for one in "\n\r\v\f\x1b\x1c\x1d\x1e\x85\u2028\u2029"}
+
 
 class TextFormatter(logging.Formatter):
+    """A line break in a message is shown as two characters: what somebody sent us must not
+    look like a line of ours. A traceback keeps its lines."""
+
     converter = staticmethod(time.gmtime)  # type: ignore[assignment]
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return super().formatMessage(record).translate(LINE_BREAKS)
 
 
 class JsonFormatter(TextFormatter):

@@ -21,7 +21,10 @@ from brokers.tokens import unauthorized
 if TYPE_CHECKING:
     from brokers.runtime import Broker
 
+AUTHORIZATION = b"authorization"
 TENANT_HEADER = b"x-queen-tenant"
+# A look into an enumeration costs more than the comparison that it is for.
+PUBLIC = Level.PUBLIC
 # Routes that may be closed although they are public by the table.
 METRICS = frozenset({"prometheus", "metrics"})
 # What is no route of the table but a page: open to everybody, or a door of its own (/admin/).
@@ -30,18 +33,37 @@ PUBLIC_PAGES = ("/assets/", "/favicon", "/static/", "/admin/")
 _uuid = re.compile(rb"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-async def authorize(broker: "Broker", route: Route, scope: Scope, raw_path: bytes) -> Principal:
-    """The caller, if it may use the route. Raises a RequestError (401, 403) if not."""
+def recognise(broker: "Broker", route: Route, scope: Scope, raw_path: bytes) -> Principal | None:
+    """The caller, if it may use the route; None when it is a stranger: `meet` it.
+
+    Every request comes through here, and most callers were here before, so this waits for
+    nothing and costs a request one look into a dict. Raises a RequestError (401, 403).
+    """
     access = broker.access
     if not access.required:
         return ANYBODY
-    level: str = route.level
-    may_be_closed = level == Level.PUBLIC and route.handler in METRICS
-    if may_be_closed and not broker.config.auth.metrics_public:
-        level = Level.READ_ONLY
-    elif level == Level.PUBLIC or access.skips(raw_path):
+    level = _asked(broker, route, raw_path)
+    if level is None:
         return NOBODY
-    return await _caller(broker, level, scope)
+    principal = access.remembered(_credential(scope))
+    if principal is not None and level not in principal.levels:
+        raise forbidden()
+    return principal
+
+
+async def meet(broker: "Broker", route: Route, scope: Scope, raw_path: bytes) -> Principal:
+    """A stranger, if it may use the route. Raises a RequestError, or a Refusal."""
+    level = _asked(broker, route, raw_path)
+    return NOBODY if level is None else await _identify(broker, level, scope)
+
+
+def _asked(broker: "Broker", route: Route, raw_path: bytes) -> Level | None:
+    """What a caller must have; None where nobody is asked."""
+    level = route.level
+    if level is PUBLIC:
+        closed = route.handler in METRICS and not broker.config.auth.metrics_public
+        return Level.READ_ONLY if closed else None
+    return None if broker.access.skips(raw_path) else level
 
 
 async def authorize_page(broker: "Broker", scope: Scope, raw_path: bytes) -> None:
@@ -52,25 +74,26 @@ async def authorize_page(broker: "Broker", scope: Scope, raw_path: bytes) -> Non
     if path == "/" or path.startswith(PUBLIC_PAGES):
         return
     if not broker.access.skips(raw_path):
-        await _caller(broker, Level.READ_WRITE, scope)
+        await _identify(broker, Level.READ_WRITE, scope)
 
 
-async def _caller(broker: "Broker", level: str, scope: Scope) -> Principal:
+async def _identify(broker: "Broker", level: Level, scope: Scope) -> Principal:
+    principal = await broker.access.identify(_credential(scope))
+    if level not in principal.levels:
+        raise forbidden()
+    return principal
+
+
+def _credential(scope: Scope) -> bytes:
     given: bytes | None = None
     for name, value in scope["headers"]:
-        if name == b"authorization":
+        if name == AUTHORIZATION:
             if given is not None:  # nobody knows which of the two was meant
                 raise unauthorized("Bad token header")
             given = value
     if given is None:
         raise unauthorized("Authentication required")
-    access = broker.access
-    principal = access.remembered(given)
-    if principal is None:
-        principal = await access.identify(given)
-    if level not in principal.levels:
-        raise forbidden()
-    return principal
+    return given
 
 
 def forbidden() -> RequestError:

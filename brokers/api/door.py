@@ -24,7 +24,7 @@ from brokers.api.route import Kind
 from brokers.api.routes import Match, Router
 from brokers.api.wire import Message, Receive, Reply, Scope, Send
 from brokers.domain import DEFAULT_TENANT
-from brokers.errors import BrokerError, MethodNotAllowed, NoSuchRoute, StoreError
+from brokers.errors import BrokerError, MethodNotAllowed, NoSuchRoute, StoreError, logged
 from brokers.principal import Principal
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ class Door:
             raw_path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
             match = await self._match(scope, raw_path)
             if match is None:
-                await self._django(scope, receive, sending)
+                # daphne believes a client about the root path: what lies below it would be
+                # another path to Django than the one that was judged here.
+                await self._django(dict(scope, root_path=""), receive, sending)
                 return
             station = match.route.name
             if match.route.kind is Kind.HOT:
@@ -105,7 +107,9 @@ class Door:
     ) -> tuple["Broker", Principal, UUID]:
         """Who may ask, and for which tenant: told before anybody's body is read."""
         route, broker = match.route, self._broker()
-        principal = await auth.authorize(broker, route, scope, raw_path)
+        principal = auth.recognise(broker, route, scope, raw_path)
+        if principal is None:
+            principal = await auth.meet(broker, route, scope, raw_path)
         tenant = DEFAULT_TENANT
         if route.tenant:
             if broker.config.tenants:
@@ -241,7 +245,7 @@ def _log(station: str, error: Exception) -> None:
     if not isinstance(error, BrokerError):
         logger.exception("%s failed", station, exc_info=error)
     elif isinstance(error, StoreError) and error.status >= 500:
-        logger.warning("%s: %s", station, error.__cause__ or error)
+        logger.warning("%s: %s", station, logged(error))
 
 
 def _is_page(method: str, path: str) -> bool:

@@ -124,14 +124,14 @@ async def switches_set(call: "Call") -> Reply:
 
 def _switch_state(call: "Call") -> dict[str, bool | int]:
     state = switch_service.state(call.broker)
-    tenants, age_ms, blocked = call.broker.quotas.figures()
+    tenants, age_ms = call.broker.quotas.figures()
     return {
         "kvEnabled": state.kv_enabled,
         "timersScheduleEnabled": state.timers_schedule_enabled,
         "timersFireEnabled": state.timers_fire_enabled,
         "quotaTenants": tenants,
         "quotaAgeMs": age_ms,
-        "quotaHot": blocked + call.broker.kv.full,
+        "quotaHot": len(call.broker.quotas.hot() | call.broker.kv.full),
     }
 
 

@@ -90,8 +90,9 @@ class Access:
             principal, until = await self._tokens.judge(token)
         else:
             raise unauthorized("Unknown API key")
-        # What was found by what is no longer in force is good for this request only.
-        if epoch == self._epoch:
+        # What was found by what is no longer in force is good for this request only, and so
+        # is a token with blanks around it: there would be no end of ways to write one.
+        if epoch == self._epoch and len(credential) - len(token) <= len(BEARER):
             self._remember(credential, until, principal)
         return principal
 
@@ -128,8 +129,9 @@ class Access:
     def skips(self, raw_path: bytes) -> bool:
         """Whether nobody is asked at this path: an entry exactly, or below one that ends in a
         slash. `/` alone is only the root."""
-        path = raw_path.partition(b"?")[0]
-        return path in self._open or (bool(self._open_below) and path.startswith(self._open_below))
+        if raw_path in self._open:
+            return True
+        return self._open_below != () and raw_path.startswith(self._open_below)
 
     def doubt(self) -> None:
         """It may be another database: its versions say nothing about what we know."""

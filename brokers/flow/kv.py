@@ -144,9 +144,10 @@ class Kv:
             raise RequestError("the tenant's quota is used up", code=QUOTA)
 
     @property
-    def full(self) -> int:
+    def full(self) -> set[UUID]:
         """Tenants that met their quota in the last minute."""
-        return len(self._full.items())
+        lately = time.monotonic() - ALONE_S
+        return {tenant for tenant, met in self._full.items() if met > lately}
 
     def _reads_too_much(self) -> RequestError:
         return RequestError(reads_too_much(self.config), code="payload_too_large")

@@ -51,8 +51,8 @@ class Account:
         rate = None if row is None else row.push_rate
         if rate != (None if old is None else old.push_rate):
             self.bucket = None
-        # Another measure has what was pushed before it.
-        if row is None or old is None or row.retained_bytes != old.retained_bytes:
+        # Another measure has what was pushed before it, even where it found as much as before.
+        if row is None or old is None or row.retained_at != old.retained_at:
             self.pushed_bytes = 0
 
     def wait_s(self, messages: int, now: float) -> float:
@@ -79,6 +79,17 @@ class Account:
         release_at = row.max_retained_bytes * release_percent // 100
         self.blocked = held >= (release_at if self.blocked else row.max_retained_bytes)
         return self.blocked
+
+    def used_percent(self) -> float:
+        """Of the bound that is nearest, as last measured and pushed here since."""
+        row = self.row
+        if row is None:
+            return 0.0
+        used = row.used_percent or 0.0
+        if row.max_retained_bytes is None:
+            return used
+        held = (row.retained_bytes or 0) + self.pushed_bytes
+        return max(used, 100 * held / max(row.max_retained_bytes, 1))
 
 
 class Quotas:
@@ -127,7 +138,8 @@ class Quotas:
                 retry_after_s=min(max(math.ceil(wait_s), 1), 60),
                 code="rate_limited",
             )
-        account.pushed_bytes += size
+        if account.row.max_retained_bytes is not None:
+            account.pushed_bytes += size
 
     async def _account(self, tenant: UUID) -> Account | None:
         """None where the row cannot be read and never was."""
@@ -149,8 +161,14 @@ class Quotas:
         return account
 
     async def refresh(self) -> None:
-        """Read the rows anew of the tenants that came since the last time; forget the others."""
-        for tenant in [one for one, account in self._accounts.items() if not account.used]:
+        """Read the rows anew of the tenants that came since the last time; forget the others,
+        but not what they have pushed and nobody has measured yet."""
+        idle = [
+            tenant
+            for tenant, account in self._accounts.items()
+            if not (account.used or account.pushed_bytes)
+        ]
+        for tenant in idle:
             del self._accounts[tenant]
         tenants = list(self._accounts)
         rows = await quota_calls.quota_list(self._fetch, tenants) if tenants else []
@@ -170,8 +188,16 @@ class Quotas:
             except StoreError as error:
                 log.debug("quotas: %s", error.text)
 
-    def figures(self) -> tuple[int, int, int]:
-        """Tenants with a row, the age of what is known in ms, tenants that are full."""
-        rows = [one for one in self._accounts.values() if one.row is not None]
-        age_ms = round((time.monotonic() - self._read_at) * 1000)
-        return len(rows), age_ms, sum(one.blocked for one in rows)
+    def figures(self) -> tuple[int, int]:
+        """Tenants with a row, the age of what is known in ms."""
+        rows = sum(one.row is not None for one in self._accounts.values())
+        return rows, round((time.monotonic() - self._read_at) * 1000)
+
+    def hot(self) -> set[UUID]:
+        """Tenants that have used hot_percent of a bound, or are still blocked by one."""
+        percent = self._config.hot_percent
+        return {
+            tenant
+            for tenant, account in self._accounts.items()
+            if account.blocked or account.used_percent() >= percent
+        }

@@ -6,6 +6,7 @@ Imports calls. Used by flow/quotas.py and services/{quotas,stream_grants}.py.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from brokers.store.calls import Fetch, array
 
 QUOTA_LIST = """
 SELECT tenant_id, enabled, max_horizon_s, max_retained_bytes, push_rate, retained_bytes,
-       streams_enabled, max_queries
+       streams_enabled, max_queries, used_percent, retained_at
   FROM queen_quota_list_v1(%s::uuid[])
 """
 USAGE_COUNT = "SELECT queen_usage_count_v1(%s::uuid, %s::text)"
@@ -31,6 +32,8 @@ class QuotaRow(NamedTuple):
     retained_bytes: int | None
     streams_enabled: bool
     max_queries: int | None
+    used_percent: float | None
+    retained_at: datetime | None
 
 
 async def quota_list(fetch: Fetch, tenants: Sequence[UUID]) -> list[QuotaRow]:

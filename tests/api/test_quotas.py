@@ -27,6 +27,7 @@ def metering(database, tmp_path_factory):
             "QUEEN_TENANCY_HEADER": "true",
             "QUEEN_KV_TRUSTED_PROXY": "true",
             "QUEEN_KV_QUOTA_REFRESH_MS": "100",
+            "RETAINED_BYTES_INTERVAL_MS": "3600000",
             "QUEEN_KV_WRITE_RATE": "100000",
             "QUEEN_KV_WRITE_BURST": "100000",
             "QUEEN_KV_CELL_RATE": "100000",
@@ -301,13 +302,55 @@ def test_a_tenant_that_retains_too_much_may_consume_and_not_push(
     assert wire.payloads(fresh_queue, subscriptionMode="all") == ["x" * 1000]
     db.execute(
         "INSERT INTO queen_queue_statistics (queue_id, computed_at, next_at, partitions, total,"
-        " pending, processing, completed, dead_letters, bytes)"
-        " SELECT id, now(), now() + interval '1 hour', 1, 0, 0, 0, 0, 0, 890 FROM queen_queue"
-        "  WHERE tenant_id = %s AND name = %s"
-        " ON CONFLICT (queue_id) DO UPDATE SET bytes = 890, next_at = excluded.next_at",
+        " pending, processing, completed, dead_letters, bytes, bytes_at)"
+        " SELECT id, now(), now() + interval '1 hour', 1, 0, 0, 0, 0, 0, 890, now()"
+        "  FROM queen_queue WHERE tenant_id = %s AND name = %s"
+        " ON CONFLICT (queue_id) DO UPDATE SET bytes = 890, next_at = excluded.next_at,"
+        " bytes_at = excluded.bytes_at",
         [wire.headers["x-queen-tenant"], fresh_queue],
     )
     eventually(lambda: wire.post_items({"queue": fresh_queue, "payload": 1}).status_code == 201)
+
+
+def test_sixteen_clients_that_push_too_fast_overshoot_by_no_message(tenant, fresh_queue):
+    """Ten are the burst of one broker; what else is let in was earned by the time that passed."""
+    wire = tenant(push_rate=5)
+    began = time.monotonic()
+
+    def push_on(number: int) -> int:
+        answers = [wire.post_items({"queue": fresh_queue, "payload": number}) for _ in range(10)]
+        assert {answer.status_code for answer in answers} <= {201, 429}
+        return sum(answer.status_code == 201 for answer in answers)
+
+    let_in = sum(race(push_on))
+    assert 10 <= let_in <= 10 + 5 * (time.monotonic() - began)
+
+
+def test_sixteen_clients_that_race_for_bytes_overshoot_by_one_message_at_most(tenant, fresh_queue):
+    """At one broker, between two measures: what it let in itself it has counted."""
+    wire = tenant(max_retained_bytes=10_000)  # ten payloads, as they are sent
+
+    def push_on(number: int) -> int:
+        answers = [
+            wire.post_items({"queue": fresh_queue, "partition": f"p{number}", "payload": "x" * 998})
+            for _ in range(3)
+        ]
+        assert {answer.status_code for answer in answers} <= {201, 403}
+        return sum(answer.status_code == 201 for answer in answers)
+
+    assert 10 <= sum(race(push_on)) <= 11
+
+
+def test_sixteen_clients_that_race_for_stream_queries_get_exactly_what_is_left(tenant, fresh_queue):
+    wire = tenant(streams_enabled=True, max_queries=3)
+    wire.push(fresh_queue, 1)
+
+    def register(number: int) -> int:
+        body = {"name": f"q{number}", "source_queue": fresh_queue, "config_hash": "h"}
+        return wire.post("/streams/v1/queries", body).status_code
+
+    codes = race(register)
+    assert (codes.count(200), codes.count(403)) == (3, CLIENTS - 3)
 
 
 def test_the_sinks_of_a_stream_are_pushed_to_like_any_queue(tenant, fresh_queue):

@@ -283,7 +283,7 @@ def test_what_is_not_served_is_no_route(wire):
     assert expect(wire.post("/api/v1/fetch", {}), 404).json()["code"] == "no_such_route"
 
 
-def test_an_empty_database_is_told_of_as_empty(start_broker, fresh_database):
+def test_an_empty_database_is_told_of_as_empty(start_broker, fresh_database, eventually):
     broker = start_broker(on=fresh_database())
     with WireClient.at(broker.url) as wire:
         for path in READS:
@@ -299,7 +299,9 @@ def test_an_empty_database_is_told_of_as_empty(start_broker, fresh_database):
         work = read(wire, "/api/v1/analytics/workload")
         assert work["rows"] == [] and work["tenant"]["queues"] == 0
         assert read(wire, "/api/v1/analytics/partition-liveness")["rows"] == []
-        assert "queen_cluster_push_messages_total" in wire.get("/metrics/prometheus").text
+        # A scrape does not wait long for the figures of the cell.
+        told = "queen_cluster_push_messages_total"
+        eventually(lambda: told in wire.get("/metrics/prometheus").text)
 
 
 def test_a_tenant_sees_its_own_and_the_cell_sees_all(start_broker, fresh_queue):

@@ -263,5 +263,5 @@ def test_a_broker_whose_mesh_port_is_taken_serves_all_the_same(start_broker, fre
         with WireClient.at(broker.url) as wire:
             assert wire.push(fresh_queue, 1)[0]["status"] == "queued"
             assert stats_of(broker)["listening"] is False
-            assert "cannot listen" in broker.log
+            eventually(lambda: "cannot listen" in broker.log)
     eventually(lambda: stats_of(broker)["listening"], timeout_s=15)

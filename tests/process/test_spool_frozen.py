@@ -41,7 +41,7 @@ def test_a_broker_finds_its_database_again_however_often_it_looked_while_a_call_
         assert push(wire, fresh_queue, "a1") == ["queued"]
         site.gateway.freeze()
         assert push(wire, fresh_queue, "a2") == ["buffered"]
-        assert not process.is_ready()
+        eventually(lambda: not process.is_ready())
         site.gateway.open()
         eventually(process.is_ready, timeout_s=30)
         until_drained(wire)

@@ -208,7 +208,8 @@ def test_a_broker_that_is_made_anew_finds_in_its_volume_what_it_buffered(
         until_storing(wire)
         site.gateway.close()
         assert push(wire, fresh_queue, 1, 2) == ["buffered"] * 2
-        assert expect(wire.get("/livez"), 200) and wire.get("/readyz").status_code == 503
+        eventually(lambda: wire.get("/readyz").status_code == 503)
+        expect(wire.get("/livez"), 200)
     process.kill()
     site.gateway.open()
     with WireClient.at(running.start(name).url) as wire:

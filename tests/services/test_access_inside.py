@@ -5,15 +5,24 @@ of the test's own.
 """
 
 import asyncio
+import os
+import sys
 import time
 
 import pytest
 
+from brokers import runtime
+from brokers.api.door import Door
 from brokers.api_key import NewKey, new_key
 from brokers.errors import BrokerError, Refusal, StoreError
+from brokers.runtime import Broker
 from brokers.services import mesh as mesh_service
 from mesh.hints import KeysChanged
-from tests.services.in_process import until
+from tests import harness
+from tests.mesh_parts import free_port
+from tests.services.in_process import until, within
+from tests.services.test_mesh_hints import meshed
+from tests.unit.test_door import Client as DoorClient
 
 KEYS = {"QUEEN_API_KEYS": "true"}
 
@@ -33,6 +42,13 @@ def make_key(db):
 
 def header(key: NewKey) -> bytes:
     return b"Bearer " + key.text.encode()
+
+
+async def ask(broker: Broker, key: NewKey) -> int:
+    """The status of a request with that key."""
+    client = DoorClient(Door(None, lambda: broker))
+    answer = await client.request("GET", "/status", headers=[(b"authorization", header(key))])
+    return answer.status
 
 
 async def test_a_key_costs_one_look_and_then_none(start_client, make_key):
@@ -68,6 +84,53 @@ async def test_a_hint_makes_a_broker_look_before_its_second_is_over(start_client
     await until(lambda: broker.access.remembered(header(key)) is None)
     with pytest.raises(BrokerError, match="Unknown API key"):
         await broker.access.identify(header(key))
+
+
+async def test_a_key_that_is_revoked_at_one_broker_is_refused_by_the_others_at_once(
+    start_client, make_key, database, monkeypatch
+):
+    """Over the mesh, by the command that knows one of them. No broker looks by itself."""
+    monkeypatch.setattr("brokers.runtime.WATCH_EVERY_S", 3600.0)
+    ports = free_port(), free_port()
+    first = meshed(*ports) | KEYS
+    brokers = [
+        (await start_client(**settings)).broker
+        for settings in (first, meshed(*reversed(ports)) | KEYS)
+    ]
+    await until(lambda: all(one.mesh.status()["servers_alive"] == 1 for one in brokers))
+    key = make_key("read-only")
+    for broker in brokers:
+        assert await ask(broker, key) == 200
+
+    command = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("manage.py", "apikey", "revoke", key.text),
+        cwd=harness.PROJECT_DIR,
+        env=os.environ | database.direct_environment | first,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    told, _ = await within(command.communicate(), 60)
+    assert command.returncode == 0 and b"2 hosts were told" in told
+    for broker in brokers:
+        await until(lambda broker=broker: broker.access.remembered(header(key)) is None)
+        assert await ask(broker, key) == 401
+
+
+async def test_without_a_mesh_a_revoked_key_is_refused_after_the_next_look_of_each_second(
+    start_client, make_key, db
+):
+    assert runtime.WATCH_EVERY_S == 1.0, "docs/security.md promises it"
+    brokers = [(await start_client(**KEYS)).broker for _ in range(2)]
+    key = make_key()
+    for broker in brokers:
+        assert await ask(broker, key) == 200
+    db.execute("SELECT queen_api_key_revoke_v1(%s)", [key.id])
+    before = [broker.access.keys.looks for broker in brokers]
+    for broker, looks in zip(brokers, before, strict=True):
+        await until(lambda broker=broker: broker.access.remembered(header(key)) is None)
+        # One may have been under way when the key was revoked.
+        assert broker.access.keys.looks - looks <= 2
+        assert await ask(broker, key) == 401
 
 
 async def test_a_revocation_is_seen_without_a_hint(start_client, make_key, db):

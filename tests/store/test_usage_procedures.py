@@ -9,9 +9,10 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
+import pytest
 
 from brokers.domain import KvOperation
-from brokers.store import timer_calls
+from brokers.store import quota_calls, timer_calls
 from tests.store import timer_calling
 from tests.store.calling import call
 from tests.store.kv_calling import run
@@ -121,6 +122,35 @@ def test_a_tenant_without_bounds_is_not_counted(db):
     asked = [(tenant, KvOperation(op="put", namespace="n", key="k", value=b"1"))]
     call(db, run, asked, wait_ms=0, bytes_max=10**9)
     assert kept(db, tenant, "kv") is None
+
+
+@pytest.mark.parametrize(
+    ("quota", "percent"),
+    [
+        ({}, None),
+        ({"max_queues": 1}, None),
+        ({"max_rows": 8}, 25.0),
+        ({"max_rows": 8, "max_bytes": 12}, 50.0),
+        ({"max_rows": 8, "max_timers": 2}, 50.0),
+        ({"max_rows": 8, "max_bytes": 12, "max_timers": 1}, 100.0),
+        ({"max_rows": 8, "max_timers": 1}, 100.0),
+    ],
+)
+def test_of_several_bounds_the_nearest_tells_how_much_is_used(db, quota, percent):
+    tenant = metered(db, **quota)
+    put = [(tenant, KvOperation(op="put", namespace="n", key=key, value=b"1")) for key in "abc"]
+    call(db, run, put, wait_ms=0, bytes_max=10**9)
+    call(db, timer_calls.timer_apply, tenant, [timer_calling.schedule("q", "t")])
+    # What is only a delta yet is taken off too.
+    call(db, run, [(tenant, KvOperation(op="delete", namespace="n", key="a"))],
+         wait_ms=0, bytes_max=10**9)  # fmt: skip
+    [row] = call(db, quota_calls.quota_list, [tenant])
+    assert row.used_percent == percent
+
+
+def test_who_may_have_nothing_has_used_all_of_it(db):
+    [row] = call(db, quota_calls.quota_list, [metered(db, max_rows=0)])
+    assert row.used_percent == 100
 
 
 def test_who_removes_does_not_wait_for_who_adds(db, second_connection):

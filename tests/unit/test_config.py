@@ -294,6 +294,13 @@ def test_no_secret_is_shown():
     assert load({}).describe()["postgres"]["PG_PASSWORD"] == "<unset>"
 
 
+def test_a_host_has_no_password_and_one_that_has_is_not_shown():
+    for host in ("me:word@db", "postgres://me:word@db/x", "db1,me:word@db2"):
+        [told] = problems(PG_HOST=host)
+        assert told.startswith("PG_HOST=") and "word" not in told.partition(" ")[0]
+    assert load({"PG_HOST": "@/queen/abstract"}).postgres.hosts == ("@/queen/abstract",)
+
+
 def test_every_setting_is_shown_under_a_name_that_sets_it():
     for part, values in Config().describe().items():
         assert values, part

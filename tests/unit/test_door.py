@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from uuid import UUID
 
 import pytest
+from django.test import Client as Browser
 
 from brokers.api import hot, wire
 from brokers.api.door import Door
@@ -209,6 +210,31 @@ async def test_a_page_goes_to_django_as_it_came(ask, django):
         await ask(method, path, b"form")
         assert django.scope["path"] == path
         assert "queen" not in django.scope
+
+
+async def test_a_root_path_that_a_client_claims_moves_no_page_elsewhere(django):
+    """daphne takes one from a header. Below `/admin` everybody may ask for pages."""
+    door = Door(django, broker_with)
+    scope = {
+        "type": "http", "method": "GET", "path": "/admin/_queen/openapi_schema", "headers": [],
+        "raw_path": b"/admin/_queen/openapi_schema", "query_string": b"", "root_path": "/admin",
+    }  # fmt: skip
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        pass
+
+    await door(scope, receive, send)
+    assert (django.scope["path"], django.scope["root_path"]) == ("/admin/_queen/openapi_schema", "")
+
+
+@pytest.mark.parametrize("handler", ["openapi_schema", "configure", "queue_list"])
+def test_a_view_that_is_not_reached_through_the_door_is_not_there(handler):
+    for answer in (Browser().get(f"/_queen/{handler}"), Browser().post(f"/_queen/{handler}")):
+        assert answer.status_code in (404, 405)
+        assert "openapi" not in answer.content.decode()
 
 
 async def test_a_wrong_method_is_405_with_allow(ask):

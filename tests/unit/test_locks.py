@@ -355,6 +355,17 @@ async def test_a_bad_token_is_not_remembered_and_the_memory_is_bounded():
     assert access.remembered(good) is not None
 
 
+async def test_of_the_ways_to_write_a_credential_few_are_remembered():
+    """Blanks around a token mean nothing, and there may be tens of thousands of them."""
+    access, good = broker_with().access, token("admin")
+    for written in (good, b"Bearer " + good, b"BEARER " + good):
+        await access.identify(written)
+        assert access.remembered(written) is not None
+    for written in (b"Bearer  " + good, b"Bearer " + good + b" " * 60_000, b" " * 8 + good):
+        assert (await access.identify(written)).levels
+        assert access.remembered(written) is None
+
+
 async def test_what_was_judged_by_old_keys_is_not_remembered_under_new_ones():
     access = broker_with().access
     judge = access._tokens.judge
@@ -383,6 +394,21 @@ async def test_requests_with_one_token_have_it_judged_once():
     for _ in range(20):
         assert (await ask(door, "GET", "/status", headers)).status == 200
     assert len(judged) == 1
+
+
+async def test_a_remembered_caller_is_recognised_without_a_wait_until_it_is_forgotten():
+    broker = broker_with()
+    push = next(one for one in ROUTES if one.name == "POST /api/v1/push")
+    scope = {"headers": [*bearer("read-only"), (b"host", b"x")]}
+    assert auth.recognise(broker, push, scope, b"/api/v1/push") is None
+    with pytest.raises(BrokerError, match="Insufficient permissions"):
+        await auth.meet(broker, push, scope, b"/api/v1/push")
+    with pytest.raises(BrokerError, match="Insufficient permissions"):
+        auth.recognise(broker, push, scope, b"/api/v1/push")
+    status = next(one for one in ROUTES if one.name == "GET /status")
+    assert auth.recognise(broker, status, scope, b"/status").levels == {"read-only"}
+    broker.access.forget()
+    assert auth.recognise(broker, status, scope, b"/status") is None
 
 
 # Tenants of callers

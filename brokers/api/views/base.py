@@ -26,7 +26,7 @@ from rest_framework.views import APIView
 
 from brokers.api import wire
 from brokers.api.serializers import json_object
-from brokers.errors import BrokerError, StoreError, error_body
+from brokers.errors import BrokerError, NoSuchRoute, StoreError, error_body, logged
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -56,6 +56,12 @@ class ManagementView(APIView):
     parser_classes = ()  # a body is read by `body`, whatever it calls itself
     renderer_classes = (JSONRenderer,)
     content_negotiation_class = NoNegotiation
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Whoever found another way here than through the door has found nothing."""
+        if "queen" not in getattr(cast(Any, request)._request, "scope", {}):
+            raise NoSuchRoute
+        super().initial(request, *args, **kwargs)
 
     @property
     def door(self) -> dict[str, Any]:
@@ -99,7 +105,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
         status, document = error_body(error)
         return Response(document, status=status)
     if isinstance(error, StoreError):
-        logger.warning("%s: %s", station, error.__cause__ or error)
+        logger.warning("%s: %s", station, logged(error))
     status, document = error_body(error)
     return Response(document, status=status, headers=dict(error.headers))
 

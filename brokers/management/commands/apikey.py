@@ -17,6 +17,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from brokers import api_key
 from brokers.config import Config
 from brokers.errors import BrokerError
 from brokers.principal import ROLES
@@ -92,9 +93,9 @@ class Command(BaseCommand):
                 self.stdout.write("  ".join(f"{n}={v}" for n, v in shown.items() if v is not None))
 
     def revoke(self, config: Config, options: dict[str, Any]) -> None:
-        key_id = options["key_id"]
-        if key_id.startswith("qk_"):
-            key_id = key_id.split("_")[1]
+        key_id = api_key.id_of(options["key_id"])
+        if key_id is None:  # not shown again: it may be a key with a slip of the pen
+            raise CommandError("FATAL: that is neither the ID of a key nor a key")
         outcome = run(config, lambda fetch: api_keys.revoke(fetch, key_id))
         if outcome == "unknown":
             raise CommandError(f"FATAL: there is no key {key_id}")

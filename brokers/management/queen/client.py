@@ -48,8 +48,13 @@ class Client:
 
     def __init__(self, url: str, token: str = "") -> None:
         parts = urlsplit(url if "//" in url else f"http://{url}")
+        if "@" in parts.netloc:  # what is said below names the URL
+            raise Failed("the URL of a broker has no user and password: see --token")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise Failed(f"{url} is not the URL of a broker")
+        token = token.strip()
+        if not (token.isascii() and token.isprintable()):
+            raise Failed("the token has characters that no header can carry")
         try:
             self._address = (parts.hostname, parts.port)
         except ValueError:

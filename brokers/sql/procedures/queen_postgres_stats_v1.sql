@@ -5,8 +5,9 @@
 -- Locks      nothing
 -- Cost       one row a table of ours and a connection of the server, and the sizes of p_tables_max
 --            tables.
--- Answers    one row. Queries that run for more than a second are told without their values: we send
---            those apart. What is in the buffers is unknown without an extension: bufferUsage is
+-- Answers    one row. Queries of brokers that run for more than a second are told without their
+--            values: we send those apart. Those of others (a person, the console) hold them, and
+--            are not told. What is in the buffers is unknown without an extension: bufferUsage is
 --            empty.
 
 CREATE OR REPLACE FUNCTION queen_postgres_stats_v1(p_tables_max integer)
@@ -86,7 +87,9 @@ BEGIN
                            'durationMs', (extract(epoch FROM clock_timestamp()
                                                   - session.query_start) * 1000)::bigint,
                            'waitEvent', session.wait_event,
-                           'query', left(session.query, 200)) AS one
+                           'query', CASE WHEN session.application_name LIKE 'queen %'
+                                         THEN left(session.query, 200)
+                                         ELSE 'not shown: it is no broker''s' END) AS one
                   FROM pg_stat_activity session
                  WHERE session.datname = current_database() AND session.state = 'active'
                    AND session.pid <> pg_backend_pid()
