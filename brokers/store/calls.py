@@ -46,6 +46,11 @@ SELECT group_no, verdict, duplicate_positions, duplicate_ids::text[], divisible
        %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::text[],
        %b::bytea[], %s::uuid[], %s::uuid[], %s::integer, true, NULL)
 """
+MESSAGE_PUSH_ONE = """
+SELECT group_no, verdict, duplicate_positions, duplicate_ids::text[], divisible
+  FROM queen_message_push_one_v1(
+       %s::bigint, %s::bigint, %s::bigint, %b::bytea, %b::bytea, %s::text, %b::bytea, %s::uuid)
+"""
 GROUP_REGISTER = """
 SELECT created, conflation
   FROM queen_group_register_v1(
@@ -77,21 +82,7 @@ READY_PROBE = """
 SELECT ring_no, partition_id, due_us, leased, wake_version, looked_at, truncated
   FROM queen_ready_probe_v1(%s::bigint[], %b::text[], %s::timestamptz[], %s::integer, %s::integer)
 """
-TRANSACTION_COMMIT = """
-SELECT kind, no, outcome, duplicate_positions, duplicate_ids::text[], lease_released,
-       dead_lettered, queue_id, partition_id, key, value, version, expires_at, updated_at,
-       timer_message_id::text, (extract(epoch FROM timer_deliver_at) * 1000000)::bigint
-  FROM queen_transaction_commit_v1(
-       %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::text[],
-       %b::bytea[], %s::uuid[], %s::uuid[], %s::integer,
-       %s::uuid, %s::uuid[], %b::text[], %s::uuid[], %b::text[], %s::smallint[], %b::text[],
-       %s::uuid[], %s::boolean,
-       %s::uuid[], %s::smallint[], %b::text[], %b::text[], %b::bytea[], %s::bigint[],
-       %s::bigint[], %s::numeric[], %s::numeric[], %s::numeric[], %s::boolean[], %s::bigint,
-       %s::uuid, %b::text[], %b::text[], %b::text[], %s::bigint[], %b::text[], %b::bytea[],
-       %s::boolean[], %s::boolean[], %s::text)
-"""
-NO_KV = (None,) * 11
+END_BYTES = 4  # of one frame, in `ends`
 
 
 class QueueRow(NamedTuple):
@@ -238,25 +229,6 @@ class AckRow(NamedTuple):
     partition_id: int | None
 
 
-class CommitRow(NamedTuple):
-    kind: str
-    no: int
-    outcome: str
-    duplicate_positions: list[int] | None
-    duplicate_ids: list[str] | None
-    lease_released: bool | None
-    dead_lettered: bool | None
-    queue_id: int | None
-    partition_id: int | None
-    key: str | None
-    value: bytes | None
-    version: int | None
-    expires_at: datetime | None
-    updated_at: datetime | None
-    timer_message_id: str | None
-    timer_deliver_us: int | None
-
-
 def array(values: Iterable[object]) -> str:
     """The text form of an array of numbers, ids or truth values (nothing that needs quotes)."""
     return "{" + ",".join(["NULL" if one is None else str(one) for one in values]) + "}"
@@ -330,12 +302,33 @@ async def message_push(
     fetch: Fetch, groups: Sequence[PushGroup], *, wait_ms: int
 ) -> list[PushVerdict]:
     """One verdict a group, in their order."""
+    if len(groups) == 1 and len(groups[0].ends) == END_BYTES and not wait_ms:
+        return await _message_push_one(fetch, groups[0])
     rows = await fetch(MESSAGE_PUSH, push_parameters(groups, wait_ms))
     verdicts: list[PushVerdict | None] = [None] * len(groups)
     for no, *verdict in rows:
         verdicts[no - 1] = PushVerdict(*verdict)
     assert all(verdict is not None for verdict in verdicts)
     return verdicts  # type: ignore[return-value]
+
+
+async def _message_push_one(fetch: Fetch, group: PushGroup) -> list[PushVerdict]:
+    # Ids as text: a number would be sent in the size it happens to have, and each combination
+    # of sizes is another prepared statement.
+    [[_, *verdict]] = await fetch(
+        MESSAGE_PUSH_ONE,
+        (
+            str(group.partition_id),
+            str(group.queue_id),
+            str(group.version),
+            group.frames,
+            group.ends,
+            group.transactions,
+            None if group.flags is None else bytes(group.flags),
+            group.first_id,
+        ),
+    )
+    return [PushVerdict(*verdict)]
 
 
 async def group_register(
@@ -401,7 +394,7 @@ async def message_claim(
     return [ClaimRow(*row) for row in rows]
 
 
-def _ack_columns(acks: Sequence[AckItem]) -> tuple[Any, ...]:
+def ack_columns(acks: Sequence[AckItem]) -> tuple[Any, ...]:
     return (
         array(ack.partition_uid for ack in acks),
         [ack.group for ack in acks],
@@ -419,7 +412,7 @@ async def message_ack(fetch: Fetch, tenant: UUID | None, acks: Sequence[AckItem]
         (
             None if tenant is None else str(tenant),
             array(ack.request for ack in acks),
-            *_ack_columns(acks),
+            *ack_columns(acks),
         ),
     )
     return sorted(AckRow(*row) for row in rows)
@@ -458,33 +451,3 @@ async def ready_probe(
         ),
     )
     return [ProbeRow(*row) for row in rows]
-
-
-async def transaction_commit(
-    fetch: Fetch,
-    groups: Sequence[PushGroup],
-    acks: Sequence[AckItem],
-    *,
-    tenant: UUID | None,
-    required_leases: Sequence[str],
-    mentions_lease: bool,
-    wait_ms: int,
-    timers: Sequence[Any],
-    kv: Sequence[Any] = NO_KV,
-    kv_bytes_max: int = 0,
-) -> list[CommitRow]:
-    """`kv` and `timers` are the riders as kv_calls and timer_calls.apply_columns() make them."""
-    rows = await fetch(
-        TRANSACTION_COMMIT,
-        (
-            *push_parameters(groups, wait_ms),
-            None if tenant is None else str(tenant),
-            *_ack_columns(acks),
-            array(required_leases),
-            mentions_lease,
-            *kv,
-            kv_bytes_max,
-            *timers,
-        ),
-    )
-    return [CommitRow(*row) for row in rows]
