@@ -8,18 +8,18 @@ Django would decode again never carries a name, so no name can reach another's r
 Nothing else reaches `/_queen`: whoever asks for it from outside is told there is no such
 route. What is left over (admin pages, assets) goes to Django as it came.
 
-Imports auth, confine, errors, hot, routes, wire. Used by queen_project/asgi.py and
+Imports auth, confine, errors, hot, hot_soon, routes, wire. Used by queen_project/asgi.py and
 serving_short.py.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from brokers.api import auth, confine, hot, wire
-from brokers.api.call import Call, Handler
+from brokers.api import auth, confine, hot, hot_soon, wire
+from brokers.api.call import Call, Handler, Later, SoonHandler
 from brokers.api.route import Kind
 from brokers.api.routes import Match, Router
 from brokers.api.wire import Message, Receive, Reply, Scope, Send
@@ -30,6 +30,7 @@ from brokers.principal import Principal
 if TYPE_CHECKING:
     from brokers.runtime import Broker
 
+T = TypeVar("T")
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 INTERNAL_PREFIX = "/_queen"
@@ -66,6 +67,12 @@ class Door:
         self._broker = broker
         self._router = router or Router()
         self._handlers = handlers
+        # Only beside the handlers that they stand for.
+        self._soon: dict[str, SoonHandler] = {
+            name: soon
+            for name, soon in hot_soon.SOON.items()
+            if handlers.get(name) is hot.HANDLERS[name]
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "the server's router sends us HTTP only"
@@ -160,8 +167,30 @@ class Door:
         except wire.ClientGone:
             return None
         except Exception as error:
-            _log(match.route.name, error)
-            return wire.error_reply(error)
+            return self.failure(match, error)
+
+    def answer_soon(
+        self, match: Match, scope: Scope, body: bytes, client: wire.Client
+    ) -> Reply | Later | None:
+        """The same without a task, for a request that waits for one future at most; None, and
+        nothing has been done, where it may wait for more."""
+        handler = self._soon.get(match.route.handler)
+        if handler is None:
+            return None
+        broker = self._broker()
+        if broker.access.required and not auth.is_remembered(broker, scope):
+            return None
+        try:
+            caller = _at_once(self._caller(match, scope["raw_path"], scope))
+            if caller is None or caller[1].queue_prefix:
+                return None
+            return handler(_call(match, Admitted(*caller, body), scope, client))
+        except Exception as error:
+            return self.failure(match, error)
+
+    def failure(self, match: Match, error: Exception) -> Reply:
+        _log(match.route.name, error)
+        return wire.error_reply(error)
 
     async def _drf(
         self, match: Match, raw_path: bytes, scope: Scope, receive: Receive, send: "_Sending"
@@ -208,6 +237,17 @@ class _Sending:
     def __call__(self, message: Message) -> Awaitable[None]:
         self.begun = True
         return self._send(message)
+
+
+def _at_once(work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of what does not wait; None, and it is ended, where it wants to."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    return None
 
 
 async def _confine(match: Match, admitted: Admitted, scope: Scope) -> None:

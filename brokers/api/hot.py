@@ -8,6 +8,7 @@ Imports domain, errors, services, payloads, render, wire. Used by door.py.
 
 import asyncio
 import json
+from collections.abc import Sequence
 from uuid import uuid4
 
 import prometheus_client
@@ -32,6 +33,8 @@ from brokers.domain import (
     QUEUE_MODE,
     Ack,
     PopRequest,
+    PushItem,
+    PushOutcome,
     PushRequest,
     TimerOperation,
     TransactionRequest,
@@ -64,7 +67,10 @@ async def push(call: Call) -> Reply:
     if not items:
         return Reply(201, b"[]")
     request = PushRequest(tenant=call.tenant, items=items, producer_sub=call.principal.subject)
-    outcomes = await push_service.push(call.broker, request)
+    return push_reply(call, items, await push_service.push(call.broker, request))
+
+
+def push_reply(call: Call, items: Sequence[PushItem], outcomes: Sequence[PushOutcome]) -> Reply:
     status = 201
     if call.broker.switches.push_maintenance and any(one.status == "failed" for one in outcomes):
         # The spool is where pushes have to go now, and it did not take it.

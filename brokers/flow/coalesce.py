@@ -54,12 +54,7 @@ class Coalescer(Generic[Asked, Answer]):
         return len(self._waiting)
 
     async def ask(self, asked: Asked) -> Answer:
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((asked, future))
-        if len(self._workers) < self._workers_max:
-            task = asyncio.create_task(self._work(), name=self._name)
-            self._workers.add(task)
-            task.add_done_callback(self._workers.discard)
+        future = self.put(asked)
         try:
             return await future
         except asyncio.CancelledError:
@@ -67,6 +62,16 @@ class Coalescer(Generic[Asked, Answer]):
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._orphan(asked, future.result())
             raise
+
+    def put(self, asked: Asked) -> asyncio.Future[Answer]:
+        """The same for whoever does not wait in a task, and to whom an answer is never lost."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((asked, future))
+        if len(self._workers) < self._workers_max:
+            task = asyncio.create_task(self._work(), name=self._name)
+            self._workers.add(task)
+            task.add_done_callback(self._workers.discard)
+        return future
 
     async def _work(self) -> None:
         await self._flush_all()
