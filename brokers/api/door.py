@@ -62,17 +62,13 @@ class Door:
         *,
         router: Router | None = None,
         handlers: Mapping[str, Handler] = hot.HANDLERS,
+        soon: Mapping[str, SoonHandler] = hot_soon.SOON,
     ) -> None:
         self._django: Application = django_application
         self._broker = broker
         self._router = router or Router()
         self._handlers = handlers
-        # Only beside the handlers that they stand for.
-        self._soon: dict[str, SoonHandler] = {
-            name: soon
-            for name, soon in hot_soon.SOON.items()
-            if handlers.get(name) is hot.HANDLERS[name]
-        }
+        self._soon = soon
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "the server's router sends us HTTP only"

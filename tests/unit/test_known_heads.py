@@ -68,7 +68,7 @@ class Side:
         broker: Any = SimpleNamespace(config=config, access=SimpleNamespace(required=False))
         self.asked: list[Any] = []
         self.door = Door(
-            self.django, lambda: broker, handlers=dict.fromkeys(hot.HANDLERS, self.echo)
+            self.django, lambda: broker, handlers=dict.fromkeys(hot.HANDLERS, self.echo), soon={}
         )
         answer = self.door.answer
 
