@@ -3,7 +3,7 @@
 The push combiner's idea for requests that need no gate of their own: claims, acks,
 probes. Alone, a request goes at once; under load many share a call.
 
-Imports nothing of ours. Used by runtime.py and services/.
+Imports flow/ending. Used by runtime.py, flow/ and services/.
 """
 
 import asyncio
@@ -11,6 +11,8 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from typing import Any, Generic, TypeVar
+
+from brokers.flow.ending import ended
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -130,9 +132,7 @@ class Coalescer(Generic[Asked, Answer]):
         return taken
 
     async def stop(self) -> None:
-        for task in list(self._workers):
-            task.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
+        await ended(self._workers)
         for _, future in self._waiting:
             future.cancel()
 
@@ -150,3 +150,6 @@ class SingleFlight(Generic[Key, Answer]):
             flight.add_done_callback(lambda _: self._flights.pop(key, None))
         # One that is cancelled must not take the answer from the others.
         return await asyncio.shield(flight)
+
+    async def stop(self) -> None:
+        await ended(self._flights.values())
