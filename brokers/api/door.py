@@ -20,12 +20,12 @@ from uuid import UUID
 
 from brokers.api import auth, confine, hot, hot_soon, wire
 from brokers.api.call import Call, Handler, Later, SoonHandler
-from brokers.api.route import Kind
+from brokers.api.route import Kind, Route
 from brokers.api.routes import Match, Router
 from brokers.api.wire import Message, Receive, Reply, Scope, Send
 from brokers.domain import DEFAULT_TENANT
 from brokers.errors import BrokerError, MethodNotAllowed, NoSuchRoute, StoreError
-from brokers.principal import Principal
+from brokers.principal import ANYBODY, Principal
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -107,15 +107,9 @@ class Door:
         self, match: Match, raw_path: bytes, scope: Scope
     ) -> tuple["Broker", Principal, UUID]:
         """Who may ask, and for which tenant: told before anybody's body is read."""
-        route, broker = match.route, self._broker()
-        principal = await auth.authorize(broker, route, scope, raw_path)
-        tenant = DEFAULT_TENANT
-        if route.tenant:
-            if broker.config.tenants:
-                tenant = auth.tenant_of(broker, principal, scope)
-        elif principal.tenant is not None:
-            raise auth.forbidden()  # what is the cell's is no tenant's
-        return broker, principal, tenant
+        broker = self._broker()
+        principal = await auth.authorize(broker, match.route, scope, raw_path)
+        return broker, principal, _tenant(broker, match.route, principal, scope)
 
     async def _admit(
         self, match: Match, raw_path: bytes, scope: Scope, receive: Receive
@@ -173,14 +167,17 @@ class Door:
         handler = self._soon.get(match.route.handler)
         if handler is None:
             return None
-        broker = self._broker()
-        if broker.access.required and not auth.is_remembered(broker, scope):
-            return None
+        broker, route = self._broker(), match.route
+        principal: Principal | None = ANYBODY
         try:
-            caller = _at_once(self._caller(match, scope["raw_path"], scope))
-            if caller is None or caller[1].queue_prefix:
+            if broker.access.required:
+                if not auth.is_remembered(broker, scope):
+                    return None
+                principal = _at_once(auth.authorize(broker, route, scope, scope["raw_path"]))
+            if principal is None or principal.queue_prefix:
                 return None
-            return handler(_call(match, Admitted(*caller, body), scope, client))
+            tenant = _tenant(broker, route, principal, scope)
+            return handler(_call(match, Admitted(broker, principal, tenant, body), scope, client))
         except Exception as error:
             return self.failure(match, error)
 
@@ -233,6 +230,15 @@ class _Sending:
     def __call__(self, message: Message) -> Awaitable[None]:
         self.begun = True
         return self._send(message)
+
+
+def _tenant(broker: "Broker", route: Route, principal: Principal, scope: Scope) -> UUID:
+    if route.tenant:
+        if broker.config.tenants:
+            return auth.tenant_of(broker, principal, scope)
+    elif principal.tenant is not None:
+        raise auth.forbidden()  # what is the cell's is no tenant's
+    return DEFAULT_TENANT
 
 
 def _at_once(work: Coroutine[Any, Any, T]) -> T | None:

@@ -67,7 +67,9 @@ class Pushing:
         put = broker.push_combiner.put
         if len(items) == 1:
             [item] = items
-            parcel = make_parcel(items, ids, subject)
+            literal = frames.literal(ids[0] if item.transaction_id is None else item.transaction_id)
+            frame = frames.frame(ids[0], literal, item.trace_id, subject, item.payload)
+            parcel = Parcel(ids, [literal], [frame])
             self._placed: list[tuple[Sequence[int], Parcel]] = [((0,), parcel)]
             self._left = 1
             parcel.waiter = self._one_done

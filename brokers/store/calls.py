@@ -5,7 +5,7 @@ nothing. `fetch` is that of a pool or of a lane (see pool.py). Arrays of numbers
 travel as their text form, which is quicker to make than element by element; frames travel
 binary.
 
-Imports errors. Used by services/ and flow/.
+Imports errors, arrays. Used by services/ and flow/.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from brokers.errors import StoreError
+from brokers.store.arrays import ByteaArray, TextArray
 
 Fetch = Callable[..., Awaitable[list[Any]]]
 
@@ -288,10 +289,10 @@ def push_parameters(groups: Sequence[PushGroup], wait_ms: int) -> tuple[Any, ...
         array(group.partition_id for group in groups),
         array(group.queue_id for group in groups),
         array(group.version for group in groups),
-        [group.frames for group in groups],
-        [group.ends for group in groups],
-        [group.transactions for group in groups],
-        flags if any(flag is not None for flag in flags) else None,
+        ByteaArray([group.frames for group in groups]),
+        ByteaArray([group.ends for group in groups]),
+        TextArray([group.transactions for group in groups]),
+        ByteaArray(flags) if any(flag is not None for flag in flags) else None,
         array(group.first_id for group in groups),
         array(group.last_id for group in groups),
         wait_ms,
@@ -380,7 +381,7 @@ async def message_claim(
     rows = await fetch(
         MESSAGE_CLAIM,
         (
-            [job.group for job in jobs],
+            TextArray([job.group for job in jobs]),
             array(job.batch for job in jobs),
             array(job.lanes for job in jobs),
             array(job.lease_id for job in jobs),
@@ -397,11 +398,11 @@ async def message_claim(
 def ack_columns(acks: Sequence[AckItem]) -> tuple[Any, ...]:
     return (
         array(ack.partition_uid for ack in acks),
-        [ack.group for ack in acks],
+        TextArray([ack.group for ack in acks]),
         array(ack.lease_id for ack in acks),
-        [ack.transaction for ack in acks],
+        TextArray([ack.transaction for ack in acks]),
         array(ack.action for ack in acks),
-        [ack.error or "" for ack in acks],
+        TextArray([ack.error or "" for ack in acks]),
     )
 
 
@@ -424,7 +425,7 @@ async def cursor_complete(fetch: Fetch, batches: Sequence[Batch]) -> set[int]:
         CURSOR_COMPLETE,
         (
             array(batch.partition_id for batch in batches),
-            [batch.group for batch in batches],
+            TextArray([batch.group for batch in batches]),
             array(batch.lease_id for batch in batches),
             array(batch.end for batch in batches),
         ),
@@ -444,7 +445,7 @@ async def ready_probe(
         READY_PROBE,
         (
             array(queue_id for queue_id, _, _ in rings),
-            [group for _, group, _ in rings],
+            TextArray([group for _, group, _ in rings]),
             array(None if since is None else f'"{since.isoformat()}"' for _, _, since in rings),
             window_batch,
             limit,
