@@ -69,6 +69,12 @@ SELECT job, partition_id, verdict, due_us, leased, last_offset, batch_end, parti
        %b::text[], %s::integer[], %s::integer[], %s::uuid[], %s::integer[], %s::boolean[],
        %s::integer[], %s::bigint[], %s::integer)
 """
+MESSAGE_CLAIM_ONE = """
+SELECT job, partition_id, verdict, due_us, leased, last_offset, batch_end, partition_uid::text,
+       partition_name, queue_id, queue_name, attempt, base_offset, created_us, frames, flags
+  FROM queen_message_claim_one_v1(
+       %s::text, %s::integer, %s::uuid, %s::integer, %s::boolean, %s::bigint, %s::integer)
+"""
 MESSAGE_ACK = """
 SELECT ack_no, outcome, lease_released, dead_lettered, conflated, queue_id, partition_id
   FROM queen_message_ack_v1(
@@ -374,6 +380,8 @@ async def partition_ready(
 async def message_claim(
     fetch: Fetch, jobs: Sequence[ClaimJob], *, window_batch: int
 ) -> list[ClaimRow]:
+    if len(jobs) == 1 and len(jobs[0].candidates) == 1:
+        return await _message_claim_one(fetch, jobs[0], window_batch)
     # Of two jobs that ask for one partition in one call the first gets it: those with one
     # candidate come before those that hold it as a spare.
     ordered = sorted(enumerate(jobs, 1), key=lambda numbered: len(numbered[1].candidates))
@@ -390,6 +398,22 @@ async def message_claim(
             array(no for no, _ in pairs),
             array(one for _, one in pairs),
             window_batch,
+        ),
+    )
+    return [ClaimRow(*row) for row in rows]
+
+
+async def _message_claim_one(fetch: Fetch, job: ClaimJob, window_batch: int) -> list[ClaimRow]:
+    rows = await fetch(
+        MESSAGE_CLAIM_ONE,
+        (
+            job.group,
+            str(job.batch),
+            job.lease_id,
+            str(job.lease_s),
+            job.auto_ack,
+            str(job.candidates[0]),
+            str(window_batch),
         ),
     )
     return [ClaimRow(*row) for row in rows]
