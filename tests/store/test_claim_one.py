@@ -174,6 +174,7 @@ def test_only_a_lease_may_be_lost_in_a_crash(db, fresh_queue):
 
     def waits_for_the_disk(*, auto_ack: bool) -> bool:
         with db.transaction():
+            db.execute("SET LOCAL synchronous_commit = on")
             job = ClaimJob(GROUP, 1, 1, str(uuid.uuid4()), 0, auto_ack, [lane.id])
             [row] = call(db, calls.message_claim, [job], window_batch=100)
             assert row.verdict == "took"
