@@ -167,9 +167,10 @@ class Door:
         handler = self._soon.get(match.route.handler)
         if handler is None:
             return None
-        broker, route = self._broker(), match.route
+        route = match.route
         principal: Principal | None = ANYBODY
         try:
+            broker = self._broker()
             if broker.access.required:
                 if not auth.is_remembered(broker, scope):
                     return None

@@ -96,9 +96,9 @@ async def pop_discovery(call: Call) -> Reply:
 async def _pop(call: Call, *, queue: str | None, partition: str | None) -> Reply:
     """A claim that its client did not wait for is handed back, uncharged, while that can
     still be told: until the first byte of the answer."""
-    asked = call.query_string
-    read = _pop_request if len(asked) <= QUERY_BYTES_KEPT else _pop_request.__wrapped__
-    request = read(call.tenant, queue, partition, asked, call.broker.config.pop.timeout_ms)
+    asked, timeout_ms = call.query_string, call.broker.config.pop.timeout_ms
+    read = _pop_request if len(asked) > QUERY_BYTES_KEPT else _known_pop_request
+    request = read(call.tenant, queue, partition, asked, timeout_ms)
     try:
         work = pop_service.pop(call.broker, request)
         result, gone = await wire.unless_gone(call.client, work)
@@ -113,10 +113,16 @@ async def _pop(call: Call, *, queue: str | None, partition: str | None) -> Reply
 
 
 @lru_cache(maxsize=QUERIES_KEPT)
+def _known_pop_request(
+    tenant: UUID, queue: str | None, partition: str | None, asked: bytes, timeout_ms: int
+) -> PopRequest:
+    """Consumers ask the same again and again: a request is a value, and read once."""
+    return _pop_request(tenant, queue, partition, asked, timeout_ms)
+
+
 def _pop_request(
     tenant: UUID, queue: str | None, partition: str | None, asked: bytes, default_timeout_ms: int
 ) -> PopRequest:
-    """Consumers ask the same again and again: a request is a value, and read once."""
     query = wire.parse_query(asked)
     namespace = task = ""
     if queue is None:

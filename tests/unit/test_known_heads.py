@@ -280,7 +280,7 @@ def streams(draw: Any) -> tuple[list[bytes], list[bytes]]:
     return known, pieces
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @example(([POST], [POST + POST]))
 @given(streams())
 def test_both_sides_agree_on_every_stream(stream: tuple[list[bytes], list[bytes]]):

@@ -132,8 +132,12 @@ BEGIN
                END AS from_byte
           FROM queen_segment segment
          WHERE segment.partition_id = p_candidate
-           AND segment.base_offset
-               BETWEEN queen_segment_base_v1(p_candidate, v_start) AND v_end
+           AND segment.base_offset BETWEEN coalesce(
+                   (SELECT held.base_offset
+                      FROM queen_segment held
+                     WHERE held.partition_id = p_candidate AND held.base_offset <= v_start
+                     ORDER BY held.base_offset DESC
+                     LIMIT 1), v_start) AND v_end
          ORDER BY segment.base_offset
       ) AS span;
 END;

@@ -67,28 +67,28 @@ BEGIN
         v_since := v_now - make_interval(secs => v_window);
         IF v_class = 0 THEN
             v_usual := NOT EXISTS (
-                SELECT FROM queen_txn_0 known
+                SELECT 1 FROM queen_txn_0 known
                  WHERE known.partition_id = p_partition_id AND known.hash = v_hash
                    AND known.created_at > v_since
                 UNION ALL
-                SELECT FROM queen_txn_1 known
+                SELECT 1 FROM queen_txn_1 known
                  WHERE known.partition_id = p_partition_id AND known.hash = v_hash
                    AND known.created_at > v_since
                 UNION ALL
-                SELECT FROM queen_txn_2 known
+                SELECT 1 FROM queen_txn_2 known
                  WHERE known.partition_id = p_partition_id AND known.hash = v_hash
                    AND known.created_at > v_since);
         ELSE
             v_usual := NOT EXISTS (
-                SELECT FROM queen_txn_10 known
+                SELECT 1 FROM queen_txn_10 known
                  WHERE known.partition_id = p_partition_id AND known.hash = v_hash
                    AND known.created_at > v_since
                 UNION ALL
-                SELECT FROM queen_txn_11 known
+                SELECT 1 FROM queen_txn_11 known
                  WHERE known.partition_id = p_partition_id AND known.hash = v_hash
                    AND known.created_at > v_since
                 UNION ALL
-                SELECT FROM queen_txn_12 known
+                SELECT 1 FROM queen_txn_12 known
                  WHERE known.partition_id = p_partition_id AND known.hash = v_hash
                    AND known.created_at > v_since);
         END IF;
