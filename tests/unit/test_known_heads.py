@@ -99,6 +99,7 @@ class Side:
             interface="asgi3",
             log_config=None,
             access_log=False,
+            timeout_keep_alive=3600,
         )
         settings.load()
         self.protocol = kind(config=settings, server_state=ServerState(), app_state={})
