@@ -91,11 +91,12 @@ class Watched:
         """That of the statement; after an error it is nobody's any more."""
         cursor = self._cursors.get(statement)
         if cursor is None:
-            if len(self._cursors) >= CURSORS_MAX:
-                self._cursors.clear()
             cursor = Cursor(self._connection)
             cursor.format = Format.BINARY
-            self._cursors[statement] = cursor
+            if self.keeps_session:
+                if len(self._cursors) >= CURSORS_MAX:
+                    self._cursors.clear()
+                self._cursors[statement] = cursor
         return cursor
 
     def forget_cursor(self, statement: str) -> None:
