@@ -13,7 +13,7 @@ import concurrent.futures
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -32,6 +32,7 @@ from brokers.flow.admission import WAIT_S, Admission
 from brokers.flow.announce import Announcer
 from brokers.flow.claims import Claims
 from brokers.flow.coalesce import SingleFlight
+from brokers.flow.ending import ended
 from brokers.flow.floor import Floor
 from brokers.flow.gates import Gates
 from brokers.flow.history import History
@@ -65,7 +66,6 @@ HOUSEKEEPING_STEPS_MAX = 20
 RECLAIM_ROWS = 5000
 TXN_ROWS = 5000
 CALL_FROM_THREAD_S = 60.0
-CANCEL_AGAIN_S = 4.0
 
 
 class Store:
@@ -108,18 +108,6 @@ class Mesh(Protocol):
     def offer(self, hint: Hint) -> None: ...
 
     def status(self) -> dict[str, Any]: ...
-
-
-async def _ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel them all, and once more who is still there after a while: a cancel that comes in
-    the moment of an answer can be lost on its way through a library."""
-    left = {task for task in tasks if not task.done()}
-    while left:
-        for task in left:
-            task.cancel()
-        _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
-        for task in left:
-            log.warning("%s is asked once more to end", task.get_name())
 
 
 class Queues:
@@ -307,7 +295,7 @@ class Broker:
         await self.push_combiner.drained()
 
     async def stop(self) -> None:
-        await _ended(self._tasks)
+        await ended(self._tasks)
         if self.ready:
             await self.history.flush()
         await self.push_combiner.stop()
@@ -315,13 +303,13 @@ class Broker:
             await self.spool.stop()
         await self.claims.stop()
         await self.acks.coalescer.stop()
-        await self.floor.prober.stop()
-        await self.kv.stop()
+        await self.floor.stop()
+        await self.lookups.stop()
         self.announce.rings.alarm.close()
         for lane in self._lanes:
             await lane.close()
-        await self._read_pool.close()
-        await self._pool.close()
+        # A pool waits some seconds for its own tasks: all of them at once.
+        await asyncio.gather(self.kv.stop(), self._read_pool.close(), self._pool.close())
         if self._collector is not None:
             metrics.unregister(self._collector)
         self.ready = False

@@ -9,11 +9,13 @@ brokers.runtime. Used by the broker command and workers.py.
 """
 
 import asyncio
+import faulthandler
 import gc
 import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,8 @@ logger = logging.getLogger(__name__)
 SERVERS = ("uvicorn", "daphne")
 BACKLOG = 2048
 STOP_TIMEOUT_S = 30.0
+# Beyond all that a stop may take step by step.
+PATIENCE_S = 20.0
 EXIT_FAST = 1
 SAME_WISH_S = 2.0
 GC_ALLOCATIONS = 50_000
@@ -103,8 +107,11 @@ def run(
     shared: Shared | None = None,
 ) -> None:
     """Serve until a signal; `ready` is called once requests are taken."""
-    with asyncio.Runner(loop_factory=_loop_factory(server)) as runner:
-        runner.run(_serve(config, listener, directories, shared, server=server, ready=ready))
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory(server)) as runner:
+            runner.run(_serve(config, listener, directories, shared, server=server, ready=ready))
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 async def _serve(
@@ -141,6 +148,7 @@ async def _serve(
     asked = asyncio.create_task(stopping.wait())
     await asyncio.wait([closed, asked], return_when=asyncio.FIRST_COMPLETED)
     logger.info("stopping: no new connections, waiting for the requests in flight")
+    go_in_any_case(2 * config.server.drain_s + STOP_TIMEOUT_S + PATIENCE_S)
 
     if sharer is not None:
         sharer.close()
@@ -152,6 +160,14 @@ async def _serve(
     for task in (closed, asked):
         task.cancel()
     logger.info("stopped")
+
+
+def go_in_any_case(within_s: float) -> None:
+    """Every step of a stop is bounded, but what comes behind them is not ours: the loop's last
+    tasks and its threads are waited for without a limit. Who is still here then says where it
+    hangs, and goes: a stop that does not end is worse than a crash.
+    """
+    faulthandler.dump_traceback_later(within_s, exit=True, file=sys.__stderr__ or sys.stderr)
 
 
 def _relax_collector() -> None:

@@ -6,15 +6,18 @@ last byte is here, and its answer leaves in one piece. uvicorn's way, with a sco
 and two messages each way, cost as much as everything else that was done for a pushed message.
 Whatever is not so plain still goes that way, on the same connection and in order.
 
-Imports brokers.api. Used by serving_uvicorn.py.
+A request whose head is known (serving_heads.py) is taken without the parser, which stands between
+two requests meanwhile and sees none of it. An answer that is one future's comes without a task.
+
+Imports brokers.api, serving_heads. Used by serving_uvicorn.py.
 """
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_VALUE_RE,
@@ -23,75 +26,52 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from brokers.api.call import Later
 from brokers.api.door import Door
 from brokers.api.routes import Match
 from brokers.api.wire import Reply, Scope, error_reply
+from queen_project.serving_heads import HEAD_BYTES_MAX, Addresses, Head, Heads
 
 BODY_BYTES_MAX = 65_536
 BODILESS = (b"GET",)
-METHODS = (b"GET", b"POST", b"PUT", b"DELETE")
 # Headers that make a request more than a plain body.
 DEMANDS = frozenset({b"transfer-encoding", b"content-encoding", b"expect", b"upgrade"})
-ADDRESSES_MAX = 2048
-ADDRESS_BYTES_MAX = 512
+# So many may queue behind one that waits to hear of a hang-up before we read no more.
+QUEUED_MAX = 8
 
 
 class HotSide:
     """What the connections of one server have in common: the door, and what they know of it."""
 
-    def __init__(self, door: Door, *, body_bytes_max: int) -> None:
+    def __init__(
+        self, door: Door, *, body_bytes_max: int, head_bytes_max: int = HEAD_BYTES_MAX
+    ) -> None:
         self.door = door
         self.body_bytes_max = min(body_bytes_max, BODY_BYTES_MAX)
-        self._addresses: dict[tuple[bytes, bytes], tuple[Match, Scope] | None] = {}
+        self.addresses = Addresses(door)
+        self.heads = Heads(head_bytes_max=head_bytes_max, body_bytes_max=self.body_bytes_max)
         self._defaults: list[tuple[bytes, bytes]] = []
         self._default_lines = b""
-
-    def address(self, method: bytes, url: bytes) -> tuple[Match, Scope] | None:
-        """The hot route of an address and a scope without what differs by request."""
-        key = (method, url)
-        try:
-            return self._addresses[key]
-        except KeyError:
-            found = self._look_up(method, url)
-        if len(url) <= ADDRESS_BYTES_MAX:
-            if len(self._addresses) >= ADDRESSES_MAX:
-                self._addresses.clear()
-            self._addresses[key] = found
-        return found
-
-    def _look_up(self, method: bytes, url: bytes) -> tuple[Match, Scope] | None:
-        if method not in METHODS or not url.startswith(b"/") or not url.isascii():
-            return None
-        try:
-            parts = httptools.parse_url(url)
-        except httptools.HttpParserInvalidURLError:
-            return None  # the other side says so
-        name = method.decode("ascii")
-        match = self.door.hot_match(name, parts.path)
-        if match is None:
-            return None
-        return match, {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "1.1",
-            "root_path": "",
-            "method": name,
-            "path": parts.path.decode("ascii"),  # for the record: routes go by the raw one
-            "raw_path": parts.path,
-            "query_string": parts.query or b"",
-        }
+        self._begins: dict[tuple[int, bytes], bytes] = {}
 
     def head(self, reply: Reply, defaults: list[tuple[bytes, bytes]], *, close: bool) -> bytes:
         """Everything before the body, the blank line included. A 204 tells no size."""
         if defaults is not self._defaults:  # uvicorn makes a new list once a second
             self._defaults = defaults
             self._default_lines = _lines(defaults)
-        head = STATUS_LINE[reply.status] + self._default_lines
-        if reply.status != HTTPStatus.NO_CONTENT:
-            head += b"content-type: %b\r\ncontent-length: %d\r\n" % (
-                reply.content_type,
-                len(reply.body),
-            )
+            self._begins.clear()
+        if reply.status == HTTPStatus.NO_CONTENT:
+            head = STATUS_LINE[reply.status] + self._default_lines
+        else:
+            kind = (reply.status, reply.content_type)
+            begin = self._begins.get(kind)
+            if begin is None:
+                begin = self._begins[kind] = b"%b%bcontent-type: %b\r\ncontent-length: " % (
+                    STATUS_LINE[reply.status],
+                    self._default_lines,
+                    reply.content_type,
+                )
+            head = b"%b%d\r\n" % (begin, len(reply.body))
         if reply.headers:
             head += _lines(reply.headers)
         return head + (b"connection: close\r\n\r\n" if close else b"\r\n")
@@ -138,6 +118,11 @@ class Exchange:
         if hung_up is not None:
             hung_up()
 
+    @property
+    def watched(self) -> bool:
+        """Whether somebody wants to hear of a hang-up."""
+        return self._hung_up is not None
+
     def watch(self, hung_up: Callable[[], None]) -> None:
         if self.disconnected:
             hung_up()
@@ -156,29 +141,47 @@ class ShortWay(HttpToolsProtocol):
 
     hot: HotSide
     cycle: Any  # an Exchange or a RequestResponseCycle: the last request that has begun
+    # Sends an answer that comes in one piece.
+    write_whole: Callable[[bytes], None]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._running: Exchange | None = None
+        # The request whose answer is due, of whichever kind.
+        self._running: Any = None
         self._idle_since: float | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
+        # When the request that is still coming began: of a new connection its own beginning, None
+        # between two requests and once all of one is here.
+        self.begun_at: float | None = self.loop.time()
+        # Whether the parser stands between two requests, and then: what is missing of the body
+        # of a request that it does not see.
+        self._parser_rests = True
+        self._missing = 0
+        # What the parser was given when it stood there last, until the head in it is read.
+        self._fed: bytes | None = None
+        self._last_head: Head | None = None
+        self._last_scope: Scope = {}
 
     # The connection
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        if isinstance(self.cycle, Exchange):
-            self.cycle.lose()
-            self.cycle = None
-        if self._running is not None:  # others may be waiting behind it
-            self._running.lose()
+        # Both: the last request may stand behind the one that is being answered.
+        last, self.cycle = self.cycle, None
+        for cycle in {last, self._running} - {None}:
+            if isinstance(cycle, Exchange):
+                cycle.lose()
+            else:
+                cycle.disconnected = cycle.disconnected or not cycle.response_complete
+                cycle.message_event.set()
         super().connection_lost(exc)
 
     def _unset_keepalive_if_required(self) -> None:
         self._idle_since = None
 
     def on_response_complete(self) -> None:
+        self._running = None
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -204,31 +207,106 @@ class ShortWay(HttpToolsProtocol):
         else:
             self.timeout_keep_alive_handler()
 
-    # A request
+    # A request whose head is known
+
+    def data_received(self, data: bytes) -> None:
+        if self._parser_rests:
+            data = self._take_known(data)
+            if not data:
+                if self._missing and self.begun_at is None:
+                    self.begun_at = self.loop.time()
+                return
+            self._fed = data
+        if self.begun_at is None:
+            self.begun_at = self.loop.time()
+        self.parse(data)
+        self._fed = None
+
+    def parse(self, data: bytes) -> None:
+        super().data_received(data)
+
+    def _take_known(self, data: bytes) -> bytes:
+        """Take the requests with known heads that `data` begins with; what is left of it is for
+        the parser. Only while that rests."""
+        self._idle_since = None
+        start = 0
+        if self._missing:
+            exchange = self.cycle
+            part = data[: self._missing]
+            exchange.body = exchange.body + part if exchange.body else part
+            self._missing -= len(part)
+            if self._missing:
+                return b""
+            start = len(part)
+            self._whole(exchange)
+        end = len(data)
+        while start < end:
+            found = self.hot.heads.find(data, start)
+            if found is None:
+                return data[start:] if start else data
+            head, begin, size = found
+            exchange = Exchange(head.match, self._scope_of(head), self.flow, keep_alive=True)
+            start = begin + size
+            exchange.body = data[begin:start]
+            self._line_up(exchange)
+            if start > end:
+                self._missing = start - end
+            else:
+                self._whole(exchange)
+        return b""
+
+    def _scope_of(self, head: Head) -> Scope:
+        """Of this connection; most send one head again and again."""
+        if head is not self._last_head:
+            self._last_head = head
+            self._last_scope = {
+                **head.scope,
+                "client": self.client,
+                "server": self.server,
+                "scheme": self.scheme,
+            }
+        return self._last_scope
+
+    def _line_up(self, exchange: Exchange) -> None:
+        """Its turn, or its place behind those that are not answered yet."""
+        before, self.cycle = self.cycle, exchange
+        if before is None or before.response_complete:
+            exchange.has_turn = True
+            return
+        running = self._running
+        heard = isinstance(running, Exchange) and running.watched
+        if not heard or len(self.pipeline) >= QUEUED_MAX:
+            self.flow.pause_reading()
+        self.pipeline.appendleft((exchange, self.app))  # type: ignore[arg-type]
+
+    def _whole(self, exchange: Exchange) -> None:
+        self.begun_at = None
+        exchange.more_body = False
+        if exchange.has_turn:
+            self._start(exchange)
+
+    # A request that is parsed
 
     def on_message_begin(self) -> None:
         """Without a scope: most requests need none of uvicorn's."""
+        self._parser_rests = False
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
 
     def on_headers_complete(self) -> None:
-        exchange = self._exchange()
+        fed, self._fed = self._fed, None
+        exchange = self._exchange(fed)
         if exchange is None:
             self._begin_cycle()
-            return
-        before, self.cycle = self.cycle, exchange
-        if before is None or before.response_complete:
-            exchange.has_turn = True
         else:
-            self.flow.pause_reading()
-            self.pipeline.appendleft((exchange, self.app))  # type: ignore[arg-type]
+            self._line_up(exchange)
 
-    def _exchange(self) -> Exchange | None:
+    def _exchange(self, fed: bytes | None) -> Exchange | None:
         """The request as one for the short way, if it is hot and plain."""
         parser = self.parser
         method = parser.get_method()
-        found = self.hot.address(method, self.url)
+        found = self.hot.addresses.find(method, self.url)
         if found is None or parser.should_upgrade() or parser.get_http_version() != "1.1":
             return None
         for name, value in self.headers:
@@ -242,6 +320,9 @@ class ShortWay(HttpToolsProtocol):
             ):
                 return None
         match, common = found
+        keep_alive = parser.should_keep_alive()
+        if fed is not None and keep_alive:
+            self.hot.heads.learn(fed, match, common, self.headers)
         scope = {
             **common,
             "headers": self.headers,
@@ -249,7 +330,7 @@ class ShortWay(HttpToolsProtocol):
             "server": self.server,
             "scheme": self.scheme,
         }
-        return Exchange(match, scope, self.flow, keep_alive=parser.should_keep_alive())
+        return Exchange(match, scope, self.flow, keep_alive=keep_alive)
 
     def _begin_cycle(self) -> None:
         url, headers, expects = self.url, self.headers, self.expect_100_continue
@@ -265,16 +346,17 @@ class ShortWay(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        # Whoever closes, or wants another protocol, has sent us its last request.
+        self._parser_rests = self.parser.should_keep_alive() and not self.parser.should_upgrade()
         if isinstance(self.cycle, Exchange):
-            self.cycle.more_body = False
-            if self.cycle.has_turn:
-                self._start(self.cycle)
+            self._whole(self.cycle)
         else:
             super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle | Exchange, app: Any) -> None:
         """The next request has its turn, whichever kind it is of."""
         if not isinstance(cycle, Exchange):
+            self._running = cycle
             super()._start_asgi_task(cycle, app)
             return
         cycle.has_turn = True
@@ -285,9 +367,41 @@ class ShortWay(HttpToolsProtocol):
 
     def _start(self, exchange: Exchange) -> None:
         self._running = exchange
-        task = self.loop.create_task(self._serve(exchange))
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
+        answer = self.hot.door.answer_soon(exchange.match, exchange.scope, exchange.body, exchange)
+        if isinstance(answer, Later):
+            # Among the tasks: a stop waits for it, and ends it when its patience does.
+            self.tasks.add(answer.done)  # type: ignore[arg-type]
+            answer.done.add_done_callback(partial(self._answered, exchange, answer))
+        elif answer is not None:
+            # Not here and now: many in a row would be as many calls deep.
+            self.loop.call_soon(self._finish, exchange, answer)
+        else:
+            task = self.loop.create_task(self._serve(exchange))
+            task.add_done_callback(self.tasks.discard)
+            self.tasks.add(task)
+
+    def _answered(self, exchange: Exchange, answer: Later, done: asyncio.Future[Any]) -> None:
+        self.tasks.discard(done)  # type: ignore[arg-type]
+        try:
+            if done.cancelled():  # the patience of a stop has ended
+                exchange.keep_alive = False
+                reply = error_reply(asyncio.CancelledError())
+            else:
+                reply = answer.reply()
+        except Exception as error:
+            reply = self.hot.door.failure(exchange.match, error)
+        if self.flow.write_paused and not exchange.disconnected:
+            task = self.loop.create_task(self._finish_when_writable(exchange, reply))
+            task.add_done_callback(self.tasks.discard)
+            self.tasks.add(task)
+        else:
+            self._finish(exchange, reply)
+
+    async def _finish_when_writable(self, exchange: Exchange, reply: Reply) -> None:
+        try:
+            await self.flow.drain()
+        finally:
+            self._finish(exchange, reply)
 
     async def _serve(self, exchange: Exchange) -> None:
         try:
@@ -317,4 +431,4 @@ class ShortWay(HttpToolsProtocol):
 
     def _write(self, reply: Reply, *, close: bool) -> None:
         head = self.hot.head(reply, self.server_state.default_headers, close=close)
-        self.transport.write(head + reply.body)
+        self.write_whole(head + reply.body)

@@ -49,6 +49,13 @@ class Corked:
             self._loop.call_soon(self._send)
         self._written.append(data)
 
+    def write_whole(self, data: bytes) -> None:
+        """An answer in one piece has nothing to wait for but what stands before it."""
+        if self._written:
+            self._written.append(data)
+        else:
+            self._transport.write(data)
+
     def _send(self) -> None:
         if self._written:
             written, self._written = self._written, []
@@ -65,32 +72,27 @@ class Corked:
 
 
 class JsonProtocol(ShortWay):
-    """Every body that we send is JSON, the one for what is not even HTTP too.
-
-    `begun_at` is when the request that is still coming began: of a new connection its own
-    beginning, None between two requests and once all of one is here.
-    """
+    """Every body that we send is JSON, the one for what is not even HTTP too."""
 
     limits = ListenerConfig()
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.begun_at: float | None = self.loop.time()
         self._head_open = True
         self._head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
+        corked = Corked(transport, self.loop)
+        self.write_whole = corked.write_whole
+        super().connection_made(corked)  # type: ignore[arg-type]
         most = self.limits.connections_max
         if most and len(self.connections) > most:
             self.transport.abort()
 
-    def data_received(self, data: bytes) -> None:
+    def parse(self, data: bytes) -> None:
         if self._head_open:
             self._head_bytes += len(data)
-        if self.begun_at is None:
-            self.begun_at = self.loop.time()
-        super().data_received(data)
+        super().parse(data)
         # The parser keeps a header that does not end, whatever its size.
         if self._head_open and self._head_bytes > self.limits.header_bytes_max:
             self._refuse(431, HEAD_TOO_LARGE)
@@ -165,7 +167,11 @@ class UvicornFront:
     def __init__(
         self, application: Any, door: Door, listener: socket.socket | None, config: Config
     ) -> None:
-        hot = HotSide(door, body_bytes_max=config.server.body_bytes_max)
+        hot = HotSide(
+            door,
+            body_bytes_max=config.server.body_bytes_max,
+            head_bytes_max=config.listener.header_bytes_max,
+        )
         self._listeners = [] if listener is None else [listener]
         self._limits = config.listener
         self._certificate = Certificate(config.listener) if config.listener.tls else None

@@ -3,9 +3,10 @@
 Imports auth, routes, wire. Used by door.py and the handlers.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from brokers.api.route import Route
@@ -30,4 +31,16 @@ class Call:
     body: bytes = b""
 
 
+class Later(NamedTuple):
+    """An answer that is begun: once `done` is, `reply` makes it, or raises what went wrong.
+
+    Nobody needs to wait in a task. Cancelling `done` ends the wait, as that of a task would.
+    """
+
+    done: asyncio.Future[Any]
+    reply: Callable[[], Reply]
+
+
 Handler = Callable[[Call], Awaitable[Reply]]
+# None: not this request; nothing has been done for it yet.
+SoonHandler = Callable[[Call], Reply | Later | None]

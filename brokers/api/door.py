@@ -8,7 +8,7 @@ Django would decode again never carries a name, so no name can reach another's r
 Nothing else reaches `/_queen`: whoever asks for it from outside is told there is no such
 route. What is left over (admin pages, assets) goes to Django as it came.
 
-Imports auth, confine, errors, hot, routes, wire. Used by queen_project/asgi.py and
+Imports auth, confine, errors, hot, hot_soon, routes, wire. Used by queen_project/asgi.py and
 serving_short.py.
 """
 
@@ -18,9 +18,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from brokers.api import auth, confine, hot, wire
-from brokers.api.call import Call, Handler
-from brokers.api.route import Kind
+from brokers.api import auth, confine, hot, hot_soon, wire
+from brokers.api.call import Call, Handler, Later, SoonHandler
+from brokers.api.route import Kind, Route
 from brokers.api.routes import Match, Router
 from brokers.api.wire import Message, Receive, Reply, Scope, Send
 from brokers.domain import DEFAULT_TENANT
@@ -61,11 +61,13 @@ class Door:
         *,
         router: Router | None = None,
         handlers: Mapping[str, Handler] = hot.HANDLERS,
+        soon: Mapping[str, SoonHandler] = hot_soon.SOON,
     ) -> None:
         self._django: Application = django_application
         self._broker = broker
         self._router = router or Router()
         self._handlers = handlers
+        self._soon = soon
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "the server's router sends us HTTP only"
@@ -106,17 +108,11 @@ class Door:
         self, match: Match, raw_path: bytes, scope: Scope
     ) -> tuple["Broker", Principal, UUID]:
         """Who may ask, and for which tenant: told before anybody's body is read."""
-        route, broker = match.route, self._broker()
-        principal = auth.recognise(broker, route, scope, raw_path)
+        broker = self._broker()
+        principal = auth.recognise(broker, match.route, scope, raw_path)
         if principal is None:
-            principal = await auth.meet(broker, route, scope, raw_path)
-        tenant = DEFAULT_TENANT
-        if route.tenant:
-            if broker.config.tenants:
-                tenant = auth.tenant_of(broker, principal, scope)
-        elif principal.tenant is not None:
-            raise auth.forbidden()  # what is the cell's is no tenant's
-        return broker, principal, tenant
+            principal = await auth.meet(broker, match.route, scope, raw_path)
+        return broker, principal, _tenant(broker, match.route, principal, scope)
 
     async def _admit(
         self, match: Match, raw_path: bytes, scope: Scope, receive: Receive
@@ -164,8 +160,30 @@ class Door:
         except wire.ClientGone:
             return None
         except Exception as error:
-            _log(match.route.name, error)
-            return wire.error_reply(error)
+            return self.failure(match, error)
+
+    def answer_soon(
+        self, match: Match, scope: Scope, body: bytes, client: wire.Client
+    ) -> Reply | Later | None:
+        """The same without a task, for a request that waits for one future at most; None, and
+        nothing has been done, where it may wait for more."""
+        handler = self._soon.get(match.route.handler)
+        if handler is None:
+            return None
+        route = match.route
+        try:
+            broker = self._broker()
+            principal = auth.recognise(broker, route, scope, scope["raw_path"])
+            if principal is None or principal.queue_prefix:
+                return None
+            tenant = _tenant(broker, route, principal, scope)
+            return handler(_call(match, Admitted(broker, principal, tenant, body), scope, client))
+        except Exception as error:
+            return self.failure(match, error)
+
+    def failure(self, match: Match, error: Exception) -> Reply:
+        _log(match.route.name, error)
+        return wire.error_reply(error)
 
     async def _drf(
         self, match: Match, raw_path: bytes, scope: Scope, receive: Receive, send: "_Sending"
@@ -212,6 +230,15 @@ class _Sending:
     def __call__(self, message: Message) -> Awaitable[None]:
         self.begun = True
         return self._send(message)
+
+
+def _tenant(broker: "Broker", route: Route, principal: Principal, scope: Scope) -> UUID:
+    if route.tenant:
+        if broker.config.tenants:
+            return auth.tenant_of(broker, principal, scope)
+    elif principal.tenant is not None:
+        raise auth.forbidden()  # what is the cell's is no tenant's
+    return DEFAULT_TENANT
 
 
 async def _confine(match: Match, admitted: Admitted, scope: Scope) -> None:

@@ -8,7 +8,9 @@ Imports domain, errors, services, payloads, render, wire. Used by door.py.
 
 import asyncio
 import json
-from uuid import uuid4
+from collections.abc import Sequence
+from functools import lru_cache
+from uuid import UUID, uuid4
 
 import prometheus_client
 
@@ -32,6 +34,8 @@ from brokers.domain import (
     QUEUE_MODE,
     Ack,
     PopRequest,
+    PushItem,
+    PushOutcome,
     PushRequest,
     TimerOperation,
     TransactionRequest,
@@ -50,6 +54,8 @@ ENGINE = "segments-rust"
 BATCH_MAX = 10_000
 PARTITIONS_MAX = 10_000
 POP_TIMEOUT_MAX_MS = 600_000
+QUERIES_KEPT = 1024
+QUERY_BYTES_KEPT = 512
 LEASE_MAX_S = 31_536_000
 SUBSCRIPTION_TEXT_MAX = 64
 HEALTH_TIMEOUT_S = 5.0
@@ -64,7 +70,10 @@ async def push(call: Call) -> Reply:
     if not items:
         return Reply(201, b"[]")
     request = PushRequest(tenant=call.tenant, items=items, producer_sub=call.principal.subject)
-    outcomes = await push_service.push(call.broker, request)
+    return push_reply(call, items, await push_service.push(call.broker, request))
+
+
+def push_reply(call: Call, items: Sequence[PushItem], outcomes: Sequence[PushOutcome]) -> Reply:
     status = 201
     if call.broker.switches.push_maintenance and any(one.status == "failed" for one in outcomes):
         # The spool is where pushes have to go now, and it did not take it.
@@ -87,7 +96,9 @@ async def pop_discovery(call: Call) -> Reply:
 async def _pop(call: Call, *, queue: str | None, partition: str | None) -> Reply:
     """A claim that its client did not wait for is handed back, uncharged, while that can
     still be told: until the first byte of the answer."""
-    request = _pop_request(call, queue, partition)
+    asked, timeout_ms = call.query_string, call.broker.config.pop.timeout_ms
+    read = _pop_request if len(asked) > QUERY_BYTES_KEPT else _known_pop_request
+    request = read(call.tenant, queue, partition, asked, timeout_ms)
     try:
         work = pop_service.pop(call.broker, request)
         result, gone = await wire.unless_gone(call.client, work)
@@ -101,8 +112,18 @@ async def _pop(call: Call, *, queue: str | None, partition: str | None) -> Reply
     return Reply(200, render.pop(result))
 
 
-def _pop_request(call: Call, queue: str | None, partition: str | None) -> PopRequest:
-    query = wire.parse_query(call.query_string)
+@lru_cache(maxsize=QUERIES_KEPT)
+def _known_pop_request(
+    tenant: UUID, queue: str | None, partition: str | None, asked: bytes, timeout_ms: int
+) -> PopRequest:
+    """Consumers ask the same again and again: a request is a value, and read once."""
+    return _pop_request(tenant, queue, partition, asked, timeout_ms)
+
+
+def _pop_request(
+    tenant: UUID, queue: str | None, partition: str | None, asked: bytes, default_timeout_ms: int
+) -> PopRequest:
+    query = wire.parse_query(asked)
     namespace = task = ""
     if queue is None:
         namespace = wire.query_name(query, "namespace") or ""
@@ -120,10 +141,10 @@ def _pop_request(call: Call, queue: str | None, partition: str | None) -> PopReq
     partitions = wire.query_integer(query, "partitions")
     timeout_ms = wire.query_integer(query, "timeout")
     if timeout_ms is None:
-        timeout_ms = call.broker.config.pop.timeout_ms
+        timeout_ms = default_timeout_ms
     lease_s = wire.query_integer(query, "leaseSeconds")
     return PopRequest(
-        tenant=call.tenant,
+        tenant=tenant,
         queue=queue,
         partition=partition,
         namespace=namespace,

@@ -6,10 +6,12 @@ everything else, and whatever that refuses, takes the full procedure, which tell
 Imports domain, frames, flow, store. Used by services/ and runtime.py.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from brokers import frames
@@ -73,20 +75,17 @@ class Acks:
         )
 
     async def settle(self, tenant: UUID, acks: list[Ack]) -> list[AckOutcome]:
+        settling = self.begin(tenant, acks)
+        with contextlib.suppress(StoreError):  # which the outcomes tell
+            await settling.finished
+        return settling.outcomes()
+
+    def begin(self, tenant: UUID, acks: list[Ack]) -> "Settling":
+        """Nothing of it waits but for `finished`."""
         sheet = Sheet(self._broker.tenant_filter(tenant), acks)
         sheet.outcomes = [None] * len(acks)
         self._find_whole_batches(sheet)
-        try:
-            await self.coalescer.ask(sheet)
-        except StoreError as error:
-            # What a first call had settled stays so, though a second one broke.
-            text = POOL if isinstance(error, NoConnection) else FLUSH_FAILED
-            return [
-                settled or AckOutcome(one.transaction_id, False, text)
-                for one, settled in zip(acks, sheet.outcomes, strict=True)
-            ]
-        assert all(outcome is not None for outcome in sheet.outcomes)
-        return sheet.outcomes  # type: ignore[return-value]
+        return Settling(sheet, self.coalescer.put(sheet))
 
     def _find_whole_batches(self, sheet: Sheet) -> None:
         registry = self._broker.registry
@@ -201,6 +200,27 @@ class Acks:
                 broker.announce.released(row.queue_id, item.group, [row.partition_id])
         for queue_id, group in moved:
             broker.announce.moved_back(queue_id, group, released=True)
+
+
+class Settling(NamedTuple):
+    """The acks of a request on their way; once `finished`: their outcomes."""
+
+    sheet: Sheet
+    finished: asyncio.Future[None]
+
+    def outcomes(self) -> list[AckOutcome]:
+        acks, settled = self.sheet.acks, self.sheet.outcomes
+        try:
+            self.finished.result()
+        except StoreError as error:
+            # What a first call had settled stays so, though a second one broke.
+            text = POOL if isinstance(error, NoConnection) else FLUSH_FAILED
+            return [
+                known or AckOutcome(one.transaction_id, False, text)
+                for one, known in zip(acks, settled, strict=True)
+            ]
+        assert all(outcome is not None for outcome in settled)
+        return settled  # type: ignore[return-value]
 
 
 def _fail(sheet: Sheet) -> None:

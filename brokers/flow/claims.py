@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from brokers.errors import StoreError
 from brokers.flow.coalesce import Coalescer
+from brokers.flow.ending import ended
 from brokers.store import calls, lease_calls
 from brokers.store.calls import ClaimJob, ClaimRow
 
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 JOBS_WEIGHT_MAX = 20_000
 CANDIDATE_WEIGHT = 20
+# How long a stop waits for claims that are being handed back.
+HAND_BACK_S = 5.0
 
 
 class Claims:
@@ -81,4 +84,7 @@ class Claims:
 
     async def stop(self) -> None:
         await self.coalescer.stop()
-        await asyncio.gather(*self._returning, return_exceptions=True)
+        if self._returning:
+            # What is not handed back by then runs out by itself.
+            await asyncio.wait(self._returning, timeout=HAND_BACK_S)
+        await ended(self._returning)

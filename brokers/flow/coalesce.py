@@ -3,7 +3,7 @@
 The push combiner's idea for requests that need no gate of their own: claims, acks,
 probes. Alone, a request goes at once; under load many share a call.
 
-Imports nothing of ours. Used by runtime.py and services/.
+Imports flow/ending. Used by runtime.py, flow/ and services/.
 """
 
 import asyncio
@@ -11,6 +11,8 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from typing import Any, Generic, TypeVar
+
+from brokers.flow.ending import ended
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -54,12 +56,7 @@ class Coalescer(Generic[Asked, Answer]):
         return len(self._waiting)
 
     async def ask(self, asked: Asked) -> Answer:
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((asked, future))
-        if len(self._workers) < self._workers_max:
-            task = asyncio.create_task(self._work(), name=self._name)
-            self._workers.add(task)
-            task.add_done_callback(self._workers.discard)
+        future = self.put(asked)
         try:
             return await future
         except asyncio.CancelledError:
@@ -67,6 +64,16 @@ class Coalescer(Generic[Asked, Answer]):
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._orphan(asked, future.result())
             raise
+
+    def put(self, asked: Asked) -> asyncio.Future[Answer]:
+        """The same for whoever does not wait in a task, and to whom an answer is never lost."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((asked, future))
+        if len(self._workers) < self._workers_max:
+            task = asyncio.create_task(self._work(), name=self._name)
+            self._workers.add(task)
+            task.add_done_callback(self._workers.discard)
+        return future
 
     async def _work(self) -> None:
         await self._flush_all()
@@ -125,9 +132,7 @@ class Coalescer(Generic[Asked, Answer]):
         return taken
 
     async def stop(self) -> None:
-        for task in list(self._workers):
-            task.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
+        await ended(self._workers)
         for _, future in self._waiting:
             future.cancel()
 
@@ -145,3 +150,6 @@ class SingleFlight(Generic[Key, Answer]):
             flight.add_done_callback(lambda _: self._flights.pop(key, None))
         # One that is cancelled must not take the answer from the others.
         return await asyncio.shield(flight)
+
+    async def stop(self) -> None:
+        await ended(self._flights.values())

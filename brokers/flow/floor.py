@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from brokers.errors import StoreError
 from brokers.flow.coalesce import Coalescer
+from brokers.flow.ending import ended
 from brokers.flow.gates import Key
 from brokers.flow.ready import Ring, Rings
 from brokers.store import calls
@@ -87,6 +88,10 @@ class Floor:
             await self.look(ring)
         except StoreError as error:
             log.debug("probe: %s", error.text)
+
+    async def stop(self) -> None:
+        await ended(self._later)
+        await self.prober.stop()
 
     async def run(self) -> None:
         """The floor of all gates, for ever."""

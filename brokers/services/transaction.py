@@ -24,10 +24,10 @@ from brokers.flow.kv import READS_TOO_MUCH
 from brokers.services import kv as kv_service
 from brokers.services import timers as timer_service
 from brokers.services.bundle import QUEUE_CHANGING, SPOOLED, STALE_ROUNDS_MAX, Bundle
-from brokers.store import calls, kv_calls, timer_calls
-from brokers.store.calls import CommitRow
+from brokers.store import kv_calls, timer_calls, transaction_calls
 from brokers.store.kv_calls import KvRow
 from brokers.store.parcels import NO_KEY
+from brokers.store.transaction_calls import CommitRow
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -54,7 +54,7 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
         timers = await timer_service.sealed(broker, request.tenant, request.timers)
         try:
             async with broker.admission.call_slot("push"):
-                rows = await calls.transaction_commit(
+                rows = await transaction_calls.transaction_commit(
                     broker.store.fetch,
                     plan.bundle.groups,
                     plan.acks,

@@ -5,7 +5,7 @@ nothing. `fetch` is that of a pool or of a lane (see pool.py). Arrays of numbers
 travel as their text form, which is quicker to make than element by element; frames travel
 binary.
 
-Imports errors. Used by services/ and flow/.
+Imports errors, arrays. Used by services/ and flow/.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from brokers.errors import StoreError
+from brokers.store.arrays import ByteaArray, TextArray
 
 Fetch = Callable[..., Awaitable[list[Any]]]
 
@@ -46,6 +47,11 @@ SELECT group_no, verdict, duplicate_positions, duplicate_ids::text[], divisible
        %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::text[],
        %b::bytea[], %s::uuid[], %s::uuid[], %s::integer, true, NULL)
 """
+MESSAGE_PUSH_ONE = """
+SELECT group_no, verdict, duplicate_positions, duplicate_ids::text[], divisible
+  FROM queen_message_push_one_v1(
+       %s::bigint, %s::bigint, %s::bigint, %b::bytea, %b::bytea, %s::text, %b::bytea, %s::uuid)
+"""
 GROUP_REGISTER = """
 SELECT created, conflation
   FROM queen_group_register_v1(
@@ -63,6 +69,12 @@ SELECT job, partition_id, verdict, due_us, leased, last_offset, batch_end, parti
        %b::text[], %s::integer[], %s::integer[], %s::uuid[], %s::integer[], %s::boolean[],
        %s::integer[], %s::bigint[], %s::integer)
 """
+MESSAGE_CLAIM_ONE = """
+SELECT job, partition_id, verdict, due_us, leased, last_offset, batch_end, partition_uid::text,
+       partition_name, queue_id, queue_name, attempt, base_offset, created_us, frames, flags
+  FROM queen_message_claim_one_v1(
+       %s::text, %s::integer, %s::uuid, %s::integer, %s::boolean, %s::bigint, %s::integer)
+"""
 MESSAGE_ACK = """
 SELECT ack_no, outcome, lease_released, dead_lettered, conflated, queue_id, partition_id
   FROM queen_message_ack_v1(
@@ -77,21 +89,7 @@ READY_PROBE = """
 SELECT ring_no, partition_id, due_us, leased, wake_version, looked_at, truncated
   FROM queen_ready_probe_v1(%s::bigint[], %b::text[], %s::timestamptz[], %s::integer, %s::integer)
 """
-TRANSACTION_COMMIT = """
-SELECT kind, no, outcome, duplicate_positions, duplicate_ids::text[], lease_released,
-       dead_lettered, queue_id, partition_id, key, value, version, expires_at, updated_at,
-       timer_message_id::text, (extract(epoch FROM timer_deliver_at) * 1000000)::bigint
-  FROM queen_transaction_commit_v1(
-       %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::text[],
-       %b::bytea[], %s::uuid[], %s::uuid[], %s::integer,
-       %s::uuid, %s::uuid[], %b::text[], %s::uuid[], %b::text[], %s::smallint[], %b::text[],
-       %s::uuid[], %s::boolean,
-       %s::uuid[], %s::smallint[], %b::text[], %b::text[], %b::bytea[], %s::bigint[],
-       %s::bigint[], %s::numeric[], %s::numeric[], %s::numeric[], %s::boolean[], %s::bigint,
-       %s::uuid, %b::text[], %b::text[], %b::text[], %s::bigint[], %b::text[], %b::bytea[],
-       %s::boolean[], %s::boolean[], %s::text)
-"""
-NO_KV = (None,) * 11
+END_BYTES = 4  # of one frame, in `ends`
 
 
 class QueueRow(NamedTuple):
@@ -238,25 +236,6 @@ class AckRow(NamedTuple):
     partition_id: int | None
 
 
-class CommitRow(NamedTuple):
-    kind: str
-    no: int
-    outcome: str
-    duplicate_positions: list[int] | None
-    duplicate_ids: list[str] | None
-    lease_released: bool | None
-    dead_lettered: bool | None
-    queue_id: int | None
-    partition_id: int | None
-    key: str | None
-    value: bytes | None
-    version: int | None
-    expires_at: datetime | None
-    updated_at: datetime | None
-    timer_message_id: str | None
-    timer_deliver_us: int | None
-
-
 def array(values: Iterable[object]) -> str:
     """The text form of an array of numbers, ids or truth values (nothing that needs quotes)."""
     return "{" + ",".join(["NULL" if one is None else str(one) for one in values]) + "}"
@@ -316,10 +295,10 @@ def push_parameters(groups: Sequence[PushGroup], wait_ms: int) -> tuple[Any, ...
         array(group.partition_id for group in groups),
         array(group.queue_id for group in groups),
         array(group.version for group in groups),
-        [group.frames for group in groups],
-        [group.ends for group in groups],
-        [group.transactions for group in groups],
-        flags if any(flag is not None for flag in flags) else None,
+        ByteaArray([group.frames for group in groups]),
+        ByteaArray([group.ends for group in groups]),
+        TextArray([group.transactions for group in groups]),
+        ByteaArray(flags) if any(flag is not None for flag in flags) else None,
         array(group.first_id for group in groups),
         array(group.last_id for group in groups),
         wait_ms,
@@ -330,12 +309,33 @@ async def message_push(
     fetch: Fetch, groups: Sequence[PushGroup], *, wait_ms: int
 ) -> list[PushVerdict]:
     """One verdict a group, in their order."""
+    if len(groups) == 1 and len(groups[0].ends) == END_BYTES and not wait_ms:
+        return await _message_push_one(fetch, groups[0])
     rows = await fetch(MESSAGE_PUSH, push_parameters(groups, wait_ms))
     verdicts: list[PushVerdict | None] = [None] * len(groups)
     for no, *verdict in rows:
         verdicts[no - 1] = PushVerdict(*verdict)
     assert all(verdict is not None for verdict in verdicts)
     return verdicts  # type: ignore[return-value]
+
+
+async def _message_push_one(fetch: Fetch, group: PushGroup) -> list[PushVerdict]:
+    # Ids as text: a number would be sent in the size it happens to have, and each combination
+    # of sizes is another prepared statement.
+    [[_, *verdict]] = await fetch(
+        MESSAGE_PUSH_ONE,
+        (
+            str(group.partition_id),
+            str(group.queue_id),
+            str(group.version),
+            group.frames,
+            group.ends,
+            group.transactions,
+            None if group.flags is None else bytes(group.flags),
+            group.first_id,
+        ),
+    )
+    return [PushVerdict(*verdict)]
 
 
 async def group_register(
@@ -380,6 +380,8 @@ async def partition_ready(
 async def message_claim(
     fetch: Fetch, jobs: Sequence[ClaimJob], *, window_batch: int
 ) -> list[ClaimRow]:
+    if len(jobs) == 1 and len(jobs[0].candidates) == 1:
+        return await _message_claim_one(fetch, jobs[0], window_batch)
     # Of two jobs that ask for one partition in one call the first gets it: those with one
     # candidate come before those that hold it as a spare.
     ordered = sorted(enumerate(jobs, 1), key=lambda numbered: len(numbered[1].candidates))
@@ -387,7 +389,7 @@ async def message_claim(
     rows = await fetch(
         MESSAGE_CLAIM,
         (
-            [job.group for job in jobs],
+            TextArray([job.group for job in jobs]),
             array(job.batch for job in jobs),
             array(job.lanes for job in jobs),
             array(job.lease_id for job in jobs),
@@ -401,14 +403,30 @@ async def message_claim(
     return [ClaimRow(*row) for row in rows]
 
 
-def _ack_columns(acks: Sequence[AckItem]) -> tuple[Any, ...]:
+async def _message_claim_one(fetch: Fetch, job: ClaimJob, window_batch: int) -> list[ClaimRow]:
+    rows = await fetch(
+        MESSAGE_CLAIM_ONE,
+        (
+            job.group,
+            str(job.batch),
+            job.lease_id,
+            str(job.lease_s),
+            job.auto_ack,
+            str(job.candidates[0]),
+            str(window_batch),
+        ),
+    )
+    return [ClaimRow(*row) for row in rows]
+
+
+def ack_columns(acks: Sequence[AckItem]) -> tuple[Any, ...]:
     return (
         array(ack.partition_uid for ack in acks),
-        [ack.group for ack in acks],
+        TextArray([ack.group for ack in acks]),
         array(ack.lease_id for ack in acks),
-        [ack.transaction for ack in acks],
+        TextArray([ack.transaction for ack in acks]),
         array(ack.action for ack in acks),
-        [ack.error or "" for ack in acks],
+        TextArray([ack.error or "" for ack in acks]),
     )
 
 
@@ -419,7 +437,7 @@ async def message_ack(fetch: Fetch, tenant: UUID | None, acks: Sequence[AckItem]
         (
             None if tenant is None else str(tenant),
             array(ack.request for ack in acks),
-            *_ack_columns(acks),
+            *ack_columns(acks),
         ),
     )
     return sorted(AckRow(*row) for row in rows)
@@ -431,7 +449,7 @@ async def cursor_complete(fetch: Fetch, batches: Sequence[Batch]) -> set[int]:
         CURSOR_COMPLETE,
         (
             array(batch.partition_id for batch in batches),
-            [batch.group for batch in batches],
+            TextArray([batch.group for batch in batches]),
             array(batch.lease_id for batch in batches),
             array(batch.end for batch in batches),
         ),
@@ -451,40 +469,10 @@ async def ready_probe(
         READY_PROBE,
         (
             array(queue_id for queue_id, _, _ in rings),
-            [group for _, group, _ in rings],
+            TextArray([group for _, group, _ in rings]),
             array(None if since is None else f'"{since.isoformat()}"' for _, _, since in rings),
             window_batch,
             limit,
         ),
     )
     return [ProbeRow(*row) for row in rows]
-
-
-async def transaction_commit(
-    fetch: Fetch,
-    groups: Sequence[PushGroup],
-    acks: Sequence[AckItem],
-    *,
-    tenant: UUID | None,
-    required_leases: Sequence[str],
-    mentions_lease: bool,
-    wait_ms: int,
-    timers: Sequence[Any],
-    kv: Sequence[Any] = NO_KV,
-    kv_bytes_max: int = 0,
-) -> list[CommitRow]:
-    """`kv` and `timers` are the riders as kv_calls and timer_calls.apply_columns() make them."""
-    rows = await fetch(
-        TRANSACTION_COMMIT,
-        (
-            *push_parameters(groups, wait_ms),
-            None if tenant is None else str(tenant),
-            *_ack_columns(acks),
-            array(required_leases),
-            mentions_lease,
-            *kv,
-            kv_bytes_max,
-            *timers,
-        ),
-    )
-    return [CommitRow(*row) for row in rows]

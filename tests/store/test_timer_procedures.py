@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from brokers.domain import DEFAULT_TENANT
-from brokers.store import calls, management_calls, timer_calls
+from brokers.store import management_calls, timer_calls, transaction_calls
 from tests.harness import eventually as wait_until
 from tests.store.calling import Lane, call, flush, waits_for_lock
 from tests.store.timer_calling import (
@@ -626,7 +626,7 @@ def test_a_rider_is_undone_with_its_transaction(db, fresh_queue):
     def commit(groups):
         return call(
             db,
-            calls.transaction_commit,
+            transaction_calls.transaction_commit,
             groups,
             [],
             tenant=None,

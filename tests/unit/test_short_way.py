@@ -17,12 +17,16 @@ from typing import Any
 import pytest
 
 from brokers.api import hot, wire
+from brokers.api.call import Later
 from brokers.api.door import Door
 from brokers.config import Config, ServerConfig
-from queen_project.serving_short import BODY_BYTES_MAX
+from brokers.errors import RequestError
+from queen_project.serving_short import BODY_BYTES_MAX, QUEUED_MAX
 from queen_project.serving_uvicorn import UvicornFront
 from tests.services.in_process import until
 
+LATER = b"POST /api/v1/lease/l/extend HTTP/1.1\r\nHost: x\r\n\r\n"
+NOW = b"POST /api/v1/transaction HTTP/1.1\r\nHost: x\r\n\r\n"
 WAIT = b"GET /api/v1/pop?wait=true HTTP/1.1\r\nHost: x\r\n\r\n"
 NOTHING = b"GET /api/v1/pop/queue/q HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"POST /api/v1/ack HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -38,7 +42,10 @@ class Served:
         broker: Any = SimpleNamespace(config=settings, ready=True, access=access)
         handlers = dict.fromkeys(hot.HANDLERS, self.echo)
         handlers |= {"pop_queue": self.nothing, "pop_discovery": self.wait, "health": self.work}
-        self.door = Door(self.django, lambda: broker, handlers=handlers)
+        # `lease_extend` is answered by whoever sets the result of what lies in `later`.
+        self.later: list[asyncio.Future[wire.Reply]] = []
+        soon = {"lease_extend": self.answer_later, "transaction": self.answer_now}
+        self.door = Door(self.django, lambda: broker, handlers=handlers, soon=soon)
         self.scopes: list[str] = []
         self.go = asyncio.Event()
         self.waiting = self.cancelled = 0
@@ -57,6 +64,14 @@ class Served:
 
     async def echo(self, call: Any) -> wire.Reply:
         return wire.Reply(200, json.dumps({"body": call.body.decode()}).encode())
+
+    def answer_later(self, call: Any) -> Later:
+        done = asyncio.get_running_loop().create_future()
+        self.later.append(done)
+        return Later(done, done.result)
+
+    def answer_now(self, call: Any) -> wire.Reply:
+        return wire.Reply(200, b'"now"')
 
     async def nothing(self, call: Any) -> wire.Reply:
         return wire.NO_CONTENT
@@ -259,3 +274,99 @@ async def test_a_request_whose_rest_we_do_not_read_is_not_a_slow_one():
         assert (await wire_.answer())[::2] == (200, b'"worked"')
         wire_.writer.write(b"{}")
         assert (await wire_.answer())[::2] == (200, b'{"body": "{}"}')
+
+
+@pytest.mark.parametrize("behind", [posted(b"x"), CHUNKED, LATER])
+async def test_a_hang_up_reaches_what_goes_the_long_way_whatever_came_behind(behind: bytes):
+    long_way = WAIT.replace(b"Host: x", b"Host: x\r\nExpect: nothing")
+    async with served() as server:
+        async with connected(server) as client:
+            client.writer.write(long_way + behind)
+            await until(lambda: server.waiting == 1)
+            assert server.scopes == ["/api/v1/pop"]
+        await until(lambda: server.cancelled == 1)
+
+
+async def test_a_hang_up_is_heard_behind_requests_that_came_while_one_waited():
+    async with served() as server:
+        async with connected(server) as client:
+            client.writer.write(WAIT)
+            await until(lambda: server.waiting == 1)
+            [connection] = server.front._server.server_state.connections
+            client.writer.write(posted(b"x"))
+            await until(lambda: len(connection.pipeline) == 1)
+        await until(lambda: server.cancelled == 1)
+
+
+async def test_who_sends_many_requests_behind_one_that_waits_is_read_no_further():
+    async with served() as server, connected(server) as client:
+        client.writer.write(WAIT)
+        await until(lambda: server.waiting == 1)
+        [connection] = server.front._server.server_state.connections
+        while not connection.flow.read_paused:
+            client.writer.write(posted(b"x"))
+            await asyncio.sleep(0.001)
+        assert QUEUED_MAX <= len(connection.pipeline) < 10 * QUEUED_MAX
+        sent = len(connection.pipeline)
+        server.go.set()
+        for _ in range(sent + 1):
+            assert (await client.answer())[0] == 200
+
+
+async def test_answers_that_come_later_keep_the_order_of_requests():
+    async with served() as server, connected(server) as client:
+        client.writer.write(LATER + NOW + LATER + NOTHING + posted(b"x"))
+        for no in range(2):
+            await until(lambda: len(server.later) == no + 1)  # noqa: B023
+            server.later[no].set_result(wire.Reply(200, b"%d" % no))
+        answers = [await client.answer() for _ in range(5)]
+        assert [body for _, _, body in answers] == [b"0", b'"now"', b"1", b"", b'{"body": "x"}']
+        assert server.scopes == []
+
+
+async def test_an_answer_that_fails_later_is_told_as_an_error():
+    async with served() as server, connected(server) as client:
+        for error, status in ((RequestError("no"), 400), (ValueError("ours"), 500)):
+            client.writer.write(LATER)
+            await until(lambda: server.later and not server.later[-1].done())
+            server.later[-1].set_exception(error)
+            assert (await client.answer())[0] == status
+
+
+async def test_a_client_that_hangs_up_gets_no_answer_and_what_was_begun_goes_on():
+    async with served() as server:
+        async with connected(server) as client:
+            client.writer.write(LATER)
+            await until(lambda: server.later)
+        await until(lambda: not server.connections())
+        assert not server.later[0].done()
+        server.later[0].set_result(wire.Reply(200))
+        async with connected(server) as client:
+            client.writer.write(NOTHING)
+            assert (await client.answer())[0] == 204
+
+
+async def test_a_stop_waits_for_an_answer_that_comes_later_but_not_for_ever():
+    for patience_s in (5, 1):
+        async with served(drain_s=patience_s) as server, connected(server) as client:
+            client.writer.write(LATER)
+            await until(lambda: server.later)
+            server.front.stop_accepting()
+            finishing = asyncio.create_task(server.front.finish())
+            if patience_s == 5:
+                await asyncio.sleep(0.3)  # uvicorn looks every tenth of a second
+                server.later[0].set_result(wire.Reply(200, b'"late"'))
+            status, head, _ = await client.answer()
+            assert status == (200 if patience_s == 5 else 500)
+            assert b"connection: close" in head
+            assert await client.ended()
+            await finishing
+
+
+async def test_a_thousand_requests_at_once_are_answered_one_by_one():
+    async with served() as server, connected(server) as client:
+        client.writer.write(LATER + NOW * 3000)
+        await until(lambda: server.later)
+        server.later[0].set_result(wire.Reply(200, b'"first"'))
+        answers = [(await client.answer())[2] for _ in range(3001)]
+        assert answers == [b'"first"', *[b'"now"'] * 3000]

@@ -1,6 +1,6 @@
 -- queen_message_claim_v1: lease messages to several pops at once, each from its candidates.
 --
--- Called by  brokers/store/calls.py, message_claim()
+-- Called by  brokers/store/calls.py, message_claim(); queen_message_claim_one_v1
 -- Reads      queen_queue, queen_group, queen_partition, queen_segment
 -- Writes     queen_cursor (and queen_dead_letter through queen_delivery_limit_v1)
 -- Locks      rarely first: group rows (key share) and new cursor rows in ascending
@@ -255,9 +255,14 @@ BEGIN
                    END AS from_byte
               FROM queen_segment segment
              WHERE segment.partition_id = updated.partition_id
-               AND segment.base_offset
-                   BETWEEN queen_segment_base_v1(updated.partition_id, updated.batch_start)
-                       AND updated.batch_end
+               -- queen_segment_base_v1 written out: a call of it costs more than the probe.
+               AND segment.base_offset BETWEEN coalesce(
+                       (SELECT held.base_offset
+                          FROM queen_segment held
+                         WHERE held.partition_id = updated.partition_id
+                           AND held.base_offset <= updated.batch_start
+                         ORDER BY held.base_offset DESC
+                         LIMIT 1), updated.batch_start) AND updated.batch_end
              ORDER BY segment.base_offset
           ) AS span
      ) AS slice

@@ -1,6 +1,7 @@
 -- queen_message_push_v1: append one flush: for each partition of it, its messages in order.
 --
--- Called by  brokers/store/calls.py, message_push(); queen_transaction_commit_v1;
+-- Called by  brokers/store/calls.py, message_push(); queen_message_push_one_v1;
+--            queen_transaction_commit_v1;
 --            queen_timer_fire_v1; queen_dead_letter_replay_v1; queen_spool_replay_v1;
 --            queen_stream_cycle_v1; queen_redrive_step_v1
 -- Reads      queen_queue, queen_partition, queen_txn, queen_segment (originals of duplicates)
