@@ -239,7 +239,7 @@ def _variants(db: psycopg.Connection[Any]) -> None:
         db.execute("INSERT INTO variant VALUES (%s, %s, %s)", [no, joined, ends])
         db.execute(
             "INSERT INTO variant_message SELECT %s, place - 1, literal,"
-            " hashtextextended(literal, 0)"
+            " queen_txn_hash_v1(literal)"
             " FROM unnest(%s::text[]) WITH ORDINALITY AS one(literal, place)",
             [no, literals],
         )

@@ -73,13 +73,14 @@ class Outcome:
     failed: int
     p50_ms: float
     p99_ms: float
+    minutes_ms: tuple[float, ...]  # p99 of each minute
 
 
 class Stack:
     """A durable PostgreSQL and `manage.py broker` on it."""
 
-    def __init__(self, directory: Path) -> None:
-        self.postgres = KillablePostgres(directory / "pg")
+    def __init__(self, directory: Path, settings: dict[str, str]) -> None:
+        self.postgres = KillablePostgres(directory / "pg", settings=settings or None)
         self.db: psycopg.Connection[Any] = self.postgres.database.connect()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -123,6 +124,17 @@ class Stack:
         assert row is not None
         return tuple(map(int, row))  # type: ignore[return-value]
 
+    def memory_mib(self) -> int:
+        """What the broker has resident."""
+        pages = Path(f"/proc/{self.broker.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+    def checkpoints(self) -> list[str]:
+        """What PostgreSQL wrote into its log about them."""
+        logs = sorted(self.postgres.data_dir.glob("**/log/*.log"))
+        lines = [line for log in logs for line in log.read_text().splitlines()]
+        return [line for line in lines if "checkpoint" in line]
+
     def close(self) -> None:
         self.broker.terminate()
         self.broker.wait(30)
@@ -143,7 +155,7 @@ def produce(
     every_s = None if load.rate is None else load.batch * load.producers / load.rate
     began = time.monotonic()
     due = began + (every_s or 0) * dice.random()
-    took_ms: list[float] = []
+    took: list[tuple[float, float]] = []  # when it was answered, in s since the start, and the ms
     pushed = 0
     while (now := time.monotonic()) < began + load.seconds:
         if every_s is not None:
@@ -161,15 +173,16 @@ def produce(
         )
         connection.request("POST", "/api/v1/push", body)
         rows = json.loads(connection.getresponse().read())
-        took_ms.append((time.monotonic() - now) * 1000)
-        if took_ms[-1] > slowest.value:
-            slowest.value = took_ms[-1]
+        answered = time.monotonic()
+        took.append((answered - began, (answered - now) * 1000))
+        if took[-1][1] > slowest.value:
+            slowest.value = took[-1][1]
         good = sum(row["status"] == "queued" for row in rows)
         pushed += good
         if good < load.batch:
             with failed.get_lock():
                 failed.value += load.batch - good
-    answers.put((pushed, time.monotonic() - began, took_ms))
+    answers.put((pushed, time.monotonic() - began, took))
 
 
 def run(load: Load, watch: Any = lambda slowest_ms: None) -> Outcome:
@@ -191,17 +204,24 @@ def run(load: Load, watch: Any = lambda slowest_ms: None) -> Outcome:
     told = [answers.get(timeout=120) for _ in workers]
     for worker in workers:
         worker.join()
-    took = sorted(one for _, _, times in told for one in times)
+    took = sorted(ms for _, _, times in told for _, ms in times)
+    minutes: dict[int, list[float]] = {}
+    for _, _, times in told:
+        for answered_s, ms in times:
+            minutes.setdefault(int(min(answered_s, load.seconds - 1) // 60), []).append(ms)
     return Outcome(
         rate=sum(pushed / seconds for pushed, seconds, _ in told),
         failed=failed.value,
         p50_ms=took[len(took) // 2],
         p99_ms=took[len(took) * 99 // 100],
+        minutes_ms=tuple(
+            round(sorted(times)[len(times) * 99 // 100], 1) for _, times in sorted(minutes.items())
+        ),
     )
 
 
 def tell(slowest_ms: float) -> None:
-    print(f"         slowest push {slowest_ms:.0f} ms", flush=True)
+    print(f"{time.strftime('%H:%M:%S')}          slowest push {slowest_ms:.0f} ms", flush=True)
 
 
 def soak(stack: Stack, arguments: argparse.Namespace) -> list[str]:
@@ -229,17 +249,22 @@ def soak(stack: Stack, arguments: argparse.Namespace) -> list[str]:
         samples.append(stack.sizes("kept"))
         segments, transactions, partitions, retained = samples[-1]
         print(
-            f"{len(samples) * SAMPLE_S:6.0f} s  segments {segments >> 20} MiB,"
+            f"{time.strftime('%H:%M:%S')} {len(samples) * SAMPLE_S:6.0f} s "
+            f" segments {segments >> 20} MiB,"
             f" transactions {transactions >> 20} MiB, partitions {partitions >> 10} KiB,"
-            f" retained {retained} messages, slowest push {slowest_ms:.0f} ms",
+            f" retained {retained} messages, slowest push {slowest_ms:.0f} ms,"
+            f" broker {stack.memory_mib()} MiB",
             flush=True,
         )
 
     kept = run(Load(queue="kept", seconds=arguments.minutes * 60, rate=half, **shape), watch)
     print(f"with retention: {kept}", flush=True)
-    after = run(Load(queue="plain", seconds=plain_s, rate=half, **shape), tell)
-    print(f"without rules: {after}")
-    return judge([before, after], kept, samples)
+    plain = [before]
+    if not arguments.once:
+        plain.append(run(Load(queue="plain", seconds=plain_s, rate=half, **shape), tell))
+        print(f"without rules: {plain[-1]}")
+    print(*stack.checkpoints(), sep="\n")
+    return judge(plain, kept, samples)
 
 
 def judge(
@@ -273,14 +298,16 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=3.0)
     # Long enough for a checkpoint: the run with retention sees several.
     parser.add_argument("--plain-seconds", type=float, default=300.0)
+    parser.add_argument("--once", action="store_true", help="without rules before, not after too")
     parser.add_argument("--producers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--partitions", type=int, default=100)
+    parser.add_argument("--set", action="append", default=[], help="a setting of PostgreSQL")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="queen-keep-", dir="/tmp") as name:
         directory = Path(name)
         directory.chmod(0o711)
-        stack = Stack(directory)
+        stack = Stack(directory, dict(setting.split("=", 1) for setting in arguments.set))
         try:
             problems = soak(stack, arguments)
         finally:

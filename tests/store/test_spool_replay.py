@@ -205,7 +205,7 @@ def test_the_hash_decides_in_the_window_where_the_original_is_no_longer_retained
 def test_another_id_of_the_same_hash_is_not_a_duplicate(lane, spool):
     lane.push(b"0", ids=["t"])
     lane.db.execute(
-        "UPDATE queen_txn SET hash = hashtextextended(%s, 0) WHERE partition_id = %s",
+        "UPDATE queen_txn SET hash = queen_txn_hash_v1(%s) WHERE partition_id = %s",
         [frames.literal("other"), lane.id],
     )
     assert spool.replay(record(lane, b"1", txn="other")) == [True]

@@ -67,7 +67,7 @@ BEGIN
                (SELECT max(known.message_offset)
                   FROM queen_txn known
                  WHERE known.partition_id = p_partition_id
-                   AND known.hash = hashtextextended(p_transaction, 0));
+                   AND known.hash = queen_txn_hash_v1(p_transaction));
     ELSE
         DELETE FROM queen_dead_letter WHERE id = p_id;
         RETURN QUERY SELECT 'moved', v_push.base_offset;

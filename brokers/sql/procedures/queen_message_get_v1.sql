@@ -57,7 +57,7 @@ BEGIN
     SELECT max(known.message_offset) INTO v_offset
       FROM queen_txn known
      WHERE known.partition_id = v_lane.id
-       AND known.hash = hashtextextended(p_transaction, 0)
+       AND known.hash = queen_txn_hash_v1(p_transaction)
        AND queen_frame_is_v1(queen_frame_get_v1(v_lane.id, known.message_offset), p_transaction);
     SELECT letter.* INTO v_letter
       FROM queen_dead_letter letter

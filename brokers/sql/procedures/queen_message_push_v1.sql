@@ -130,7 +130,7 @@ BEGIN
       INTO v_nos, v_lanes, v_hashes
       FROM (
         SELECT asked.no::integer AS no, asked.partition_id, message.position,
-               hashtextextended(message.transaction, 0) AS hash
+               queen_txn_hash_v1(message.transaction) AS hash
           FROM unnest(p_partition_ids, p_transactions, v_verdicts)
                WITH ORDINALITY AS asked(partition_id, transactions, verdict, no)
          CROSS JOIN LATERAL string_to_table(asked.transactions, chr(30))

@@ -44,7 +44,7 @@ BEGIN
     SELECT * INTO v_lane FROM queen_partition WHERE id = p_partition_id;
 
     v_hashes := ARRAY(
-        SELECT hashtextextended(message.text, 0)
+        SELECT queen_txn_hash_v1(message.text)
           FROM unnest(v_texts) WITH ORDINALITY AS message(text, position)
          ORDER BY message.position);
 

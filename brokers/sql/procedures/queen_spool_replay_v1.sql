@@ -131,7 +131,7 @@ BEGIN
     SELECT array_agg(message.no ORDER BY message.no, message.position),
            array_agg(message.position ORDER BY message.no, message.position),
            array_agg(message.text ORDER BY message.no, message.position),
-           array_agg(hashtextextended(message.text, 0) ORDER BY message.no, message.position),
+           array_agg(queen_txn_hash_v1(message.text) ORDER BY message.no, message.position),
            array_agg(message.partition_id ORDER BY message.no, message.position)
       INTO v_nos, v_positions, v_texts, v_hashes, v_lanes
       FROM (

@@ -80,7 +80,7 @@ BEGIN
                          AS frame(text)
                  WHERE asked.known IS NULL
                    AND known.partition_id = p_partition_id
-                   AND known.hash = hashtextextended(asked.transaction, 0)
+                   AND known.hash = queen_txn_hash_v1(asked.transaction)
                    AND (frame.text IS NULL OR queen_frame_is_v1(frame.text, asked.transaction))
                    -- Under a lease only what lies at or below the cursor counts from here, and
                    -- what retention took out of the leased span since it was handed out.
