@@ -42,7 +42,7 @@ DECLARE
     v_now     timestamptz;
     v_window  bigint;
     v_class   smallint;
-    v_hash    bigint := hashtextextended(p_transaction, 0);
+    v_hash    bigint := queen_txn_hash_v1(p_transaction);
     v_since   timestamptz;
 BEGIN
     SELECT lane.last_offset + 1, lane.last_created_at, lane.last_id

@@ -1,6 +1,7 @@
 -- queen_txn_hash_v1: where a transactionId lies in the transaction index of its partition.
 --
--- Called by  queen_message_push_v1, queen_spool_replay_v1, queen_segment_append_distinct_v1,
+-- Called by  queen_message_push_v1, queen_message_push_one_v1, queen_spool_replay_v1,
+--            queen_segment_append_distinct_v1,
 --            queen_transaction_resolve_v1, queen_message_get_v1, queen_dead_letter_replay_v1
 -- Reads      nothing
 -- Locks      none
