@@ -95,14 +95,17 @@ class Heads:
         """`data` began with a head that httptools has read as these headers: a plain request
         that keeps its connection. Remember it, if it has the one shape and came before.
         """
-        found = _head.match(data[: self._head_bytes_max])
-        if found is None:
+        end = data.find(END, 0, self._head_bytes_max)
+        if end < 0:
             return
-        head = found[0]
-        key, sizes = _key(head), [value for name, value in headers if name == LENGTH]
-        if key is None or (len(key) == len(head)) != (not sizes) or len(sizes) > 1:
+        head = data[: end + len(END)]
+        key = _key(head)
+        if key is None or key in self._known or not self._came_before(key):
             return
-        if key in self._known or not self._came_before(key) or _headers(head) != headers:
+        sizes = [value for name, value in headers if name == LENGTH]
+        if len(sizes) > 1 or (len(key) == len(head)) != (not sizes):
+            return
+        if _head.fullmatch(head) is None or _headers(head) != headers:
             return
         if len(self._known) >= HEADS_MAX:
             del self._known[next(iter(self._known))]

@@ -43,18 +43,15 @@ class Twins:
         """To both; `row` are columns of the address that shall be wrong."""
         group = flush(self.one.row, (1,), [transaction])
         group.flags = flags
-        asked = {
-            lane: {
+        told = []
+        for lane, through in ((self.one, calls.message_push), (self.general, generally)):
+            address = {
                 "partition_id": lane.id,
                 "queue_id": lane.row.queue_id,
                 "version": lane.row.version,
                 **row,
             }
-            for lane in (self.one, self.general)
-        }
-        told = []
-        for lane, through in ((self.one, calls.message_push), (self.general, generally)):
-            for name, value in asked[lane].items():
+            for name, value in address.items():
                 setattr(group, name, value)
             [verdict] = call(self.db, through, [group], wait_ms=0)
             told.append(verdict)
