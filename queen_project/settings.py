@@ -87,7 +87,7 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 TIME_ZONE = "UTC"
 USE_TZ = True
-DATETIME_FORMAT = "Y-m-d H:i:s"
+FORMAT_MODULE_PATH = "queen_project.formats"
 STATIC_URL = "/static/"
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},  # nothing is uploaded
