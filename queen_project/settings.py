@@ -96,6 +96,7 @@ STORAGES = {
 
 LOGIN_URL = "/admin/login/"
 LOGIN_REDIRECT_URL = "/"
+CSRF_FAILURE_VIEW = "brokers.admin.answers.forged"
 SESSION_COOKIE_AGE = 43_200
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}

@@ -5,12 +5,12 @@ says what will be hit, and only then acts: by `work`, in the broker's loop, thro
 that the API uses too. A service that fails is told as a failure, with its own words; where it
 could not be told how much would be hit, nothing can be done that destroys.
 
-Imports runtime, services/audit, site. Used by the pages that act.
+Imports calling, site. Used by the pages that act.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from django import forms
@@ -18,15 +18,14 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 
-from brokers import runtime
+from brokers.admin.calling import Work, ask, carry_out
 from brokers.admin.site import site
-from brokers.errors import BrokerError, Refusal, error_text
+from brokers.errors import BrokerError, error_text
 from brokers.runtime import Broker
-from brokers.services import audit
 from brokers.services.audit import Done
 
-T = TypeVar("T")
-Work = Callable[[Broker], Awaitable[Done]]
+__all__ = ["Answers", "Deed", "DeedForm", "Done", "Target", "Work", "ask", "carry_out", "perform"]
+
 Answers = Mapping[str, Any]
 
 CONFIRMED = "confirmed"
@@ -119,42 +118,6 @@ def perform(request: HttpRequest, deed: Deed, target: Target) -> HttpResponse:
     level = messages.SUCCESS if done.complete else messages.WARNING
     messages.add_message(request, level, done.text)
     return HttpResponseRedirect(target.listing if deed.removes else target.back)
-
-
-def carry_out(
-    request: HttpRequest,
-    *,
-    action: str,
-    target: str,
-    work: Work,
-    tenant: UUID | None = None,
-    detail: str = "",
-) -> Done:
-    """Do it in the broker's loop, with an audit entry. Raises BrokerError."""
-    deed = audit.Deed(
-        user_id=request.user.pk,
-        user_name=request.user.get_username(),
-        peer=str(request.META.get("REMOTE_ADDR", "")),
-        action=action,
-        target=target,
-        tenant=tenant,
-        detail=detail,
-    )
-    broker = running()
-    return broker.call_from_thread(audit.carry_out(broker, deed, work))
-
-
-def ask(work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
-    """The answer of a service that changes nothing. Raises BrokerError."""
-    broker = running()
-    return broker.call_from_thread(work(broker))
-
-
-def running() -> Broker:
-    broker = runtime.current()
-    if broker is None:
-        raise Refusal("no broker runs in this process", retry_after_s=5)
-    return broker
 
 
 def _asking(

@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from brokers.admin import queue_figures
 from brokers.admin.filters import TextFilter
 from brokers.admin.group_deeds import GROUP_DEEDS
-from brokers.admin.partition_pages import QueueNameFilter
+from brokers.admin.partition_pages import QueueNameFilter, QueueTenantFilter
 from brokers.admin.things import UNKNOWN, Fact, Section, ThingAdmin, address_of, ago, link
 from brokers.models import Cursor, Group, Partition
 
@@ -32,7 +32,7 @@ class ConsumerGroupAdmin(ThingAdmin):
         "oldest", "counted",
     )  # fmt: skip
     list_display_links = ("consumer_group",)
-    list_filter = (QueueNameFilter, GroupNameFilter)
+    list_filter = (QueueNameFilter, GroupNameFilter, QueueTenantFilter)
     actions = None
     deeds = GROUP_DEEDS
 
@@ -40,7 +40,7 @@ class ConsumerGroupAdmin(ThingAdmin):
         return super().get_queryset(request).select_related("queue")
 
     def lookup_allowed(self, lookup: str, value: str, request: Any = None) -> bool:
-        return lookup in ("queue_id", "queue", "group")
+        return lookup in ("queue_id", "queue", "group", "tenant")
 
     def tenant_of(self, group: Any) -> Any:
         return group.queue.tenant_id

@@ -9,7 +9,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from brokers.admin.filters import TextFilter
+from brokers.admin.filters import TenantFilter, TextFilter
 from brokers.admin.queue_deeds import PURGE_PARTITION
 from brokers.admin.things import Fact, Section, ThingAdmin, address_of, ago, link
 from brokers.models import Cursor, Partition, Queue
@@ -30,6 +30,10 @@ class QueueNameFilter(TextFilter):
         return queryset.filter(queue_id__in=ids)
 
 
+class QueueTenantFilter(TenantFilter):
+    lookup = "queue__tenant_id"
+
+
 class PartitionNameFilter(TextFilter):
     title = "name, from its beginning (with a queue)"
     parameter_name = "name"
@@ -46,7 +50,7 @@ class PartitionAdmin(ThingAdmin):
         "name", "queue_name", "tenant", "held", "last_offset", "log_start", "written", "oldest",
     )  # fmt: skip
     list_display_links = ("name",)
-    list_filter = (QueueNameFilter, PartitionNameFilter)
+    list_filter = (QueueNameFilter, PartitionNameFilter, QueueTenantFilter)
     actions = None
     deeds = (PURGE_PARTITION,)
 
@@ -54,7 +58,7 @@ class PartitionAdmin(ThingAdmin):
         return super().get_queryset(request).select_related("queue")
 
     def lookup_allowed(self, lookup: str, value: str, request: Any = None) -> bool:
-        return lookup in ("queue_id", "queue", "name")
+        return lookup in ("queue_id", "queue", "name", "tenant")
 
     def tenant_of(self, partition: Any) -> Any:
         return partition.queue.tenant_id
