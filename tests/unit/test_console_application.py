@@ -107,10 +107,7 @@ async def test_no_more_pages_are_made_at_once_than_there_are_places_and_reading_
     django.go.clear()
     reading = [asyncio.create_task(asked(application, "/admin/")) for _ in range(2 * PAGES_AT_ONCE)]
     acting = asyncio.create_task(asked(application, "/admin/x/", b"a=1", method="POST"))
-    async with asyncio.timeout(5):
-        while len(django.scopes) < PAGES_AT_ONCE + 1:
-            await asyncio.sleep(0)
-    for _ in range(20):
+    for _ in range(100):  # everybody goes as far as there is a way
         await asyncio.sleep(0)
     methods = [scope["method"] for scope in django.scopes]
     assert sorted(methods) == ["GET"] * PAGES_AT_ONCE + ["POST"]
