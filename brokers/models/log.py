@@ -67,9 +67,15 @@ class Queue(models.Model):
 
     class Meta:
         db_table = "queen_queue"
+        permissions = [
+            ("pause_queue", "Can pause and resume a queue"),
+            ("purge_queue", "Can purge a queue"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["tenant_id", "name"], name="queen_queue_tenant_name")
         ]
+        # The console lists all tenants' queues by name.
+        indexes = [models.Index(fields=["name", "tenant_id"], name="queen_queue_name_tenant")]
 
     def __str__(self) -> str:
         return self.name

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError, ProgrammingError, connection
 
+from brokers.admin.visitors import users_exist
 from brokers.config import Config
 from brokers.services.spool_directories import open_directories
 from brokers.store.capacity import read_capacity
@@ -52,9 +54,9 @@ class Command(BaseCommand):
             supervisor = self.start_postgres(config)
         except (serving.ListenError, SpoolUnusable, embedded.EmbeddedPostgresError) as error:
             raise CommandError(f"FATAL: {error}") from error
-        self.check_capacity(config)
+        owned = self.has_operator() if self.check_capacity(config) else None
         try:
-            serve(lambda: self.announce(config))
+            serve(lambda: self.announce(config, owned=owned))
         except workers.WorkersFailed as error:
             raise CommandError(f"FATAL: {error}") from error
         finally:
@@ -111,7 +113,8 @@ class Command(BaseCommand):
         supervisor.start()
         return supervisor
 
-    def check_capacity(self, config: Config) -> None:
+    def check_capacity(self, config: Config) -> bool:
+        """Whether PostgreSQL is there."""
         parameters = config.postgres.parameters(application_name="queen-capacity")
         capacity = read_capacity(
             parameters,
@@ -126,10 +129,28 @@ class Command(BaseCommand):
             raise CommandError(f"FATAL: DB_POOL_SIZE does not fit: {capacity}")
         else:
             self.stdout.write(f"connections: {capacity}")
+        return capacity is not None
 
-    def announce(self, config: Config) -> None:
+    def has_operator(self) -> bool | None:
+        """Whether anybody may sign in to the console; None when nobody can tell."""
+        try:
+            return users_exist()
+        except ProgrammingError:  # the schema is yet to come
+            return False
+        except DatabaseError:
+            return None
+        finally:
+            connection.close()
+
+    def announce(self, config: Config, *, owned: bool | None) -> None:
         host = config.server.bind_addr
         host = f"[{host}]" if ":" in host else host
         scheme = "https" if config.listener.tls else "http"
         self.stdout.write(f"listening on {scheme}://{host}:{config.server.port}")
+        if owned is False:
+            self.stdout.write(
+                f"console: {scheme}://localhost:{config.server.port}/ has no operator yet and"
+                f" answers only on this machine; create the first one with:"
+                f" python manage.py createsuperuser"
+            )
         self.stdout.flush()
