@@ -16,7 +16,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import batched
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -99,6 +98,8 @@ class Live:
 
     async def picture(self) -> bytes:
         """For whoever asks for it. Raises TimeoutError when none can be made."""
+        if self.closed:
+            raise TimeoutError
         self._polled_at = time.monotonic()
         self._watch()
         async with asyncio.timeout(FIRST_PICTURE_S):
@@ -146,7 +147,7 @@ class Live:
         # Of what else ran meanwhile some is counted, too: a busy loop makes fewer pictures.
         worked_s = min(time.thread_time() - before, 0.01)
         viewers = list(self._viewers)
-        groups = list(batched(viewers, TOGETHER))
+        groups = [viewers[at : at + TOGETHER] for at in range(0, len(viewers), TOGETHER)]
         pause_s = SPREAD * self.interval_s / max(len(groups), 1)
         for group in groups:
             began = time.perf_counter()
