@@ -3,7 +3,9 @@
 Imports calls. Used by services/dashboard.py.
 """
 
+from datetime import datetime
 from typing import NamedTuple
+from uuid import UUID
 
 from brokers.store.calls import Fetch
 
@@ -13,8 +15,13 @@ SELECT tenant_id::text, name, paused, partitions, pending, processing, dead_lett
   FROM queen_dashboard_queues_v1(%s::integer)
 """
 GROUPS = """
-SELECT tenant_id::text, queue_name, consumer_group, lag, partitions_lagging, oldest_s, age_s
-  FROM queen_dashboard_groups_v1(%s::integer)
+SELECT tenant_id::text, queue_name, consumer_group, lag, partitions_lagging, cursors, oldest_s,
+       age_s, mode, conflation
+  FROM queen_dashboard_groups_v1(%s::uuid, %s::text, %s::integer)
+"""
+PARTITIONS = """
+SELECT name, uid::text, last_offset, log_start, pending, processing, last_write_at, created_at
+  FROM queen_dashboard_partitions_v1(%s::uuid, %s::text, %s::text, %s::integer)
 """
 POSTGRES_HEALTH = """
 SELECT version, standby, up_s, connections, connections_max, active, waiting, sees_all,
@@ -44,15 +51,32 @@ class BusyQueue(NamedTuple):
 
 
 class LaggingGroup(NamedTuple):
-    """`oldest_s`: the age of the oldest message not consumed, None when there is none."""
+    """As last counted, `age_s` ago (None: not yet, and no figure is known). `oldest_s`: the age
+    of the oldest message not consumed, None when there is none."""
 
     tenant: str
     queue: str
     group: str
-    lag: int
-    partitions_lagging: int
+    lag: int | None
+    partitions_lagging: int | None
+    cursors: int | None
     oldest_s: float | None
-    age_s: float
+    age_s: float | None
+    mode: str
+    conflation: bool
+
+
+class PartitionRow(NamedTuple):
+    """As it is now; `pending` is what the slowest group has not consumed."""
+
+    name: str
+    uid: str
+    last_offset: int
+    log_start: int
+    pending: int
+    processing: int
+    last_write_at: datetime | None
+    created_at: datetime
 
 
 class PostgresHealth(NamedTuple):
@@ -85,8 +109,19 @@ async def queues(fetch: Fetch, *, limit: int) -> list[BusyQueue]:
     return [BusyQueue(*row) for row in await fetch(QUEUES, (limit,))]
 
 
-async def groups(fetch: Fetch, *, limit: int) -> list[LaggingGroup]:
-    return [LaggingGroup(*row) for row in await fetch(GROUPS, (limit,))]
+async def groups(
+    fetch: Fetch, tenant: UUID | None, queue: str | None, *, limit: int
+) -> list[LaggingGroup]:
+    """Of one queue of the tenant; with both None of all queues there are."""
+    asked = None if tenant is None else str(tenant)
+    return [LaggingGroup(*row) for row in await fetch(GROUPS, (asked, queue, limit))]
+
+
+async def partitions(
+    fetch: Fetch, tenant: UUID, queue: str, *, after: str | None, limit: int
+) -> list[PartitionRow]:
+    rows = await fetch(PARTITIONS, (str(tenant), queue, after, limit))
+    return [PartitionRow(*row) for row in rows]
 
 
 async def postgres_health(fetch: Fetch) -> PostgresHealth:
