@@ -75,6 +75,7 @@ class Live:
         self._polled_at = float("-inf")
         self._pictured = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
+        self._rechecking: asyncio.Task[None] | None = None
         self._rechecked_at = 0.0
         self.interval_s = self._config.interval_ms / 1000
         self.closed = False
@@ -109,9 +110,11 @@ class Live:
     async def close(self) -> None:
         """The broker stops: every socket is told so, and nothing is shown any more."""
         self.closed = True
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.wait([self._running])
+        running = [task for task in (self._running, self._rechecking) if task is not None]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
         for viewer in list(self._viewers):
             await self._end(viewer, GOING_AWAY)
 
@@ -154,7 +157,7 @@ class Live:
             await self._show_group(group, picture)
             worked_s += time.perf_counter() - began
             await asyncio.sleep(pause_s if len(groups) > 1 else 0)
-        await self._recheck()
+        self._begin_recheck()
         return worked_s
 
     async def _show_group(self, group: Sequence[Viewer], picture: bytes) -> None:
@@ -189,15 +192,23 @@ class Live:
         except Exception as error:
             log.debug("a viewer was gone before it was told: %r", error)
 
+    def _begin_recheck(self) -> None:
+        """Beside the pictures: a database that does not answer holds up none of them."""
+        due = time.monotonic() - self._rechecked_at >= self._config.recheck_s
+        if due and self._viewers and self._rechecking is None:
+            self._rechecked_at = time.monotonic()
+            self._rechecking = asyncio.create_task(self._recheck(), name="live recheck")
+
     async def _recheck(self) -> None:
-        """Whoever signed out, was deactivated or lost its password's word is shown nothing more."""
-        if time.monotonic() - self._rechecked_at < self._config.recheck_s or not self._viewers:
-            return
-        self._rechecked_at = time.monotonic()
-        passes = {viewer.may_watch for viewer in self._viewers}
-        ended = await sessions.ended(passes)
-        for viewer in [one for one in self._viewers if one.may_watch in ended]:
-            await self._end(viewer, SIGNED_OUT)
+        """Whoever signed out, was deactivated or has another password is shown nothing more."""
+        try:
+            ended = await sessions.ended({viewer.may_watch for viewer in self._viewers})
+            for viewer in [one for one in self._viewers if one.may_watch in ended]:
+                await self._end(viewer, SIGNED_OUT)
+        except Exception:
+            log.exception("whether viewers may still watch could not be asked")
+        finally:
+            self._rechecking = None
 
 
 _of: "WeakKeyDictionary[Broker, Live]" = WeakKeyDictionary()

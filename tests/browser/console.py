@@ -54,6 +54,10 @@ class Console:
         self.browser.cookie(self.url, SESSION_COOKIE, make_session(self.db, operator))
         return operator
 
+    @property
+    def takes_pictures(self) -> bool:
+        return self._shots is not None
+
     def open(self, path: str = "/") -> None:
         self.browser.get(self.url + path)
 
