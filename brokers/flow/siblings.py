@@ -100,8 +100,10 @@ class Siblings:
             writer.close()
 
     def _document(self, wanted: bytes) -> bytes:
-        document: Any = list(pulse.take(self._broker))
-        if wanted != PULSE:
+        document: Any
+        if wanted == PULSE:
+            document = pulse.take(self._broker)
+        else:
             report = self._report()
             document = [report.worker, merged_metrics.packed(report.families), report.spool]
         return json.dumps(document, separators=(",", ":")).encode("ascii")

@@ -54,7 +54,7 @@ class Collector:
     async def tick(self, interval_s: float) -> bytes:
         """The next picture."""
         self._begin_reading()
-        if not self._told:
+        if not self._told and self._reading:
             await asyncio.wait(self._reading.values(), timeout=FIRST_S)
         await self._look_at_traffic()
         self._number += 1

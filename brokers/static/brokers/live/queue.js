@@ -39,27 +39,35 @@
     reason.hidden = !text;
   }
 
-  // Who was signed out meanwhile is answered with the page for signing in.
-  document.body.addEventListener("htmx:beforeSwap", (event) => {
-    const { xhr } = event.detail;
-    if (xhr.responseURL && !new URL(xhr.responseURL).searchParams.has("section")) {
-      event.detail.shouldSwap = false;
+  // Who was signed out meanwhile is sent to the page for signing in, which is no section of ours;
+  // what failed is told as failed beside what was read before.
+  document.body.addEventListener("htmx:before:response", (event) => {
+    const { ctx } = event.detail;
+    const { raw, status } = ctx.response;
+    if (raw.redirected) {
+      event.preventDefault();
       location.reload();
+    } else if (status >= 400) {
+      event.preventDefault();
+      notRead(ctx.target, `the broker answers ${status}`);
     }
   });
-  // A section that did not come says so, and is asked for again.
-  for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
-    document.body.addEventListener(name, (event) => {
-      const target = event.detail.target;
-      let told = target.querySelector(":scope > .not-read");
-      if (!told) {
-        told = document.createElement("p");
-        told.className = "problem not-read";
-        told.setAttribute("role", "alert");
-        target.prepend(told);
-      }
-      told.textContent = "This could not be read anew: the broker does not answer. What is shown is old.";
-    });
+  document.body.addEventListener("htmx:error", (event) => {
+    if (event.detail.ctx) notRead(event.detail.ctx.target, "the broker cannot be reached");
+  });
+
+  function notRead(target, reason) {
+    if (!target) return;
+    let told = target.querySelector(":scope > .not-read");
+    if (!told) {
+      told = document.createElement("p");
+      told.className = "problem not-read";
+      told.setAttribute("role", "alert");
+      target.prepend(told);
+    }
+    const text = `This could not be read anew: ${reason}. What is shown is old.`;
+    if (told.textContent !== text) told.textContent = text;
   }
+
   look();
 })();
