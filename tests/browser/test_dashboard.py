@@ -1,6 +1,7 @@
 """The dashboard, as somebody sees it who looks after a broker."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from selenium.webdriver.support.ui import Select
 
 from tests.browser.chromium import PHONE
 from tests.browser.console import Console
+from tests.browser.demo import at_work
 from tests.browser.operators import make_operator, make_session
 from tests.process.gateway import Gateway
 
@@ -222,14 +224,23 @@ def test_a_page_that_was_signed_out_asks_for_a_login(console):
     console.browser.until(lambda page: "/admin/login/" in page.current_url, timeout_s=60)
 
 
-def test_pictures_of_the_dashboard(console):
-    """For the documentation, when they are asked for; else nothing is done."""
+def test_pictures_for_the_documentation(console):
+    """Made when they are asked for; else there is nothing to do."""
     if not console.takes_pictures:
         return
-    console.make_busy()
-    console.open("/")
-    shown(console)
-    console.shoot("dashboard", ready=lambda: shown(console))
+    with at_work(console.url):
+        console.open("/")
+        shown(console)
+        time.sleep(40)  # of charts with something in them
+        console.shoot("dashboard")
+        console.open("/queues/")
+        console.shoot("queues")
+        console.open("/queues/shop.orders")
+        console.browser.until(lambda page: page.text("#held-pending") != "unknown")
+        console.browser.until(
+            lambda page: "unknown" not in page.text("#queue-chart .legend"), timeout_s=60
+        )
+        console.shoot("queue")
 
 
 def test_nothing_of_the_page_comes_from_elsewhere(console):

@@ -79,7 +79,6 @@ def test_the_pages_of_a_queue_are_accessible_and_fit_a_phone(console, orders):
     console.check()
     console.browser.size(*PHONE)
     console.check("light")
-    console.shoot("queue")
     console.browser.find_element("partial link text", "Whole message").click()
     console.browser.until(lambda page: page.one(".payload.whole"))
     console.check()
