@@ -24,7 +24,7 @@ from brokers.admin.application import ConsoleApplication  # noqa: E402
 from brokers.api.door import Door  # noqa: E402
 from brokers.live import routing  # noqa: E402
 from brokers.services import background  # noqa: E402
-from queen_project import embedded_supervisor  # noqa: E402
+from queen_project import embedded_supervisor, urls  # noqa: E402
 from queen_project.settings import QUEEN_CONFIG  # noqa: E402
 
 
@@ -39,6 +39,7 @@ class CatchAll(URLRouter):
         return await self.routes[0].callback(scope, receive, send)
 
 
+assert urls.urlpatterns  # loaded now, and not by the first request, which would hold up others
 console = ConsoleApplication(django_application, body_bytes_max=QUEEN_CONFIG.server.body_bytes_max)
 
 
