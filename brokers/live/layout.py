@@ -18,7 +18,7 @@ PAGES = (
     ("Dashboard", "live:dashboard", "", PERMISSION),
     ("Queues", "live:queues", "/queues", PERMISSION),
     ("Dead letters", "admin:brokers_deadletter_changelist", "", "brokers.view_deadletter"),
-    ("Console", "admin:index", "", PERMISSION),
+    ("Admin", "admin:index", "", PERMISSION),
 )
 
 

@@ -138,9 +138,11 @@ class Live:
             for viewer in list(self._viewers):
                 await self._end(viewer, GOING_AWAY)
         finally:
-            self._running = None
             self._pictured.clear()
             await self._collector.rest()
+            self._running = None
+        if self._watched():  # somebody came while it was tidied up
+            self._watch()
 
     async def _round(self) -> float:
         """One picture, for everybody; how long the loop could do nothing else for it."""

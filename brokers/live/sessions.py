@@ -36,22 +36,17 @@ class Pass:
     word: str = ""
 
 
-async def admit(scope: Mapping[str, Any]) -> Pass | None:
-    """None for whoever may not watch. Raises DatabaseError when nobody can tell."""
-    verdict = await visitors.judge_socket(scope)
-    if verdict.user is None:
-        return None
-    cookies = parse_cookie(visitors.header(scope, b"cookie"))
-    return await _admitted(verdict.user, cookies.get(settings.SESSION_COOKIE_NAME))
-
-
 @database_sync_to_async
-def _admitted(user: Any, session_key: str | None) -> Pass | None:
-    if not user.has_perm(PERMISSION):
+def admit(scope: Mapping[str, Any]) -> Pass | None:
+    """None for whoever may not watch. Raises DatabaseError when nobody can tell."""
+    user = visitors.judge_scope(scope).user
+    if user is None or not user.has_perm(PERMISSION):
         return None
     if not user.is_authenticated:
         return Pass()
-    return Pass(session_key, user.pk, user.get_session_auth_hash())
+    cookies = parse_cookie(visitors.header(scope, b"cookie"))
+    key = cookies.get(settings.SESSION_COOKIE_NAME)
+    return Pass(key, user.pk, user.get_session_auth_hash())
 
 
 async def ended(passes: Collection[Pass]) -> frozenset[Pass]:
