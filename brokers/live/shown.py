@@ -39,7 +39,7 @@ def span(seconds: float | None) -> str:
         return UNKNOWN
     if seconds < 10:
         return f"{max(seconds, 0):.1f} s"
-    left, parts = round(seconds), []
+    left, parts = round(seconds), list[str]()
     for size, name in SPANS:
         if left >= size and len(parts) < 2:
             parts.append(f"{left // size} {name}")
