@@ -71,7 +71,7 @@
         cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
         scales: { y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
         axes: [
-          { ...axis, space: 70, values: (plot, at) => this.times(at) },
+          { ...axis, space: 70, size: 30, values: (plot, at) => this.times(at) },
           {
             ...axis, label: this.unit, labelSize: 18, size: 58,
             values: (plot, at) => at.map((value) => this.short(value)),
