@@ -35,7 +35,7 @@ TILES = (
     _tile("popped", "Delivered", "traffic", "/s", "popped-total"),
     _tile("acked", "Acknowledged", "traffic", "/s", "failed"),
     _tile("pending", "Pending", "totals", "", "pending-note", "processing"),
-    _tile("oldest", "Oldest not consumed", "totals"),
+    _tile("oldest", "Oldest waiting", "totals"),
     _tile("dead", "Dead letters", "totals", "", "dead-note"),
     _tile("parked", "Parked consumers", "traffic"),
     _tile("timers", "Timers due", "timers", "", "timers-note"),
