@@ -7,7 +7,7 @@ head, the time that a request takes to come, or the number of connections: here 
 One address can be asked to become a websocket, that of the dashboard; everywhere else such a
 request is one like any other.
 
-Imports brokers.{api,config,live.routing}, serving_short, tls. Used by serving.py.
+Imports brokers.{api,config,live.address}, serving_short, tls. Used by serving.py.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from brokers.api.door import Door
 from brokers.config import Config, ListenerConfig
-from brokers.live.routing import PATH as SOCKET_PATH
+from brokers.live.address import SOCKET_PATH
 from queen_project.serving_short import HotSide, ShortWay
 from queen_project.tls import Certificate
 
@@ -37,7 +37,7 @@ TOO_SLOW = b'{"error":"the request took too long to come"}'
 LOOK_EVERY_S = 1.0
 # A TLS peer that does not answer our goodbye must not keep the connection, or a stop, waiting.
 GOODBYE_S = 1.0
-SOCKET_URL = b"/" + SOCKET_PATH.encode("ascii")
+SOCKET_URL = SOCKET_PATH.encode("ascii")
 # A viewer sends nothing but numbers.
 SOCKET_BYTES_MAX = 1024
 

@@ -1,6 +1,6 @@
 """The dashboard's page, and its picture for whoever cannot have the websocket.
 
-Imports layout, live, runtime. Used by urls.py.
+Imports address, layout, live, runtime. Used by urls.py.
 """
 
 from typing import Any
@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from brokers import runtime
 from brokers.errors import BrokerError
 from brokers.live import layout, live
+from brokers.live.address import SOCKET_PATH
 
 
 def _tile(name: str, title: str, part: str, unit: str = "", *notes: str) -> dict[str, Any]:
@@ -92,7 +93,7 @@ HEALTH = (
 
 def dashboard(request: HttpRequest) -> HttpResponse:
     layout.demand(request)
-    context = {"tiles": TILES, "waiting": WAITING, "health": HEALTH}
+    context = {"socket": SOCKET_PATH, "tiles": TILES, "waiting": WAITING, "health": HEALTH}
     return layout.page(request, "live/dashboard.html", context)
 
 
