@@ -62,8 +62,8 @@ async def _totals(broker: "Broker") -> dict[str, Any]:
         "dead_letters": exact(held.dead_letters),
         "dead_letter_queues": exact(held.dead_letter_queues),
         "lag_max_s": held.lag_s[3],
-        # When nothing was counted yet, the zeros above are none.
-        "counted_s": None if held.age_s < 0 else held.age_s,
+        # While queues were not counted yet, the zeros above are none.
+        "counted_s": held.age_s if held.age_s >= 0 else None if held.queues else 0,
     }
 
 
