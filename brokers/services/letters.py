@@ -9,6 +9,7 @@ dead_letters.py and redrive.py.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -135,6 +136,12 @@ async def look(broker: "Broker", letter_id: UUID, *, may_open: bool) -> Opened |
 async def tally(broker: "Broker", tenant: UUID, which: Filter) -> Tally:
     """How many match, as far as a bounded look finds out."""
     return await calls.letter_tally(broker.reads.fetch, tenant, which, looks_max=TALLY_LOOKS_MAX)
+
+
+async def discard(broker: "Broker", letter_ids: Sequence[UUID]) -> int:
+    """Delete these; how many were still there."""
+    async with broker.admission.call_slot("maint"):
+        return await calls.letter_discard(broker.store.fetch, letter_ids)
 
 
 async def weed(broker: "Broker", tenant: UUID, which: Filter) -> Weeded:

@@ -3,11 +3,12 @@
 Imports calls, redrive_calls. Used by services/letters.py.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from brokers.store.calls import Fetch
+from brokers.store.calls import Fetch, array
 from brokers.store.redrive_calls import Filter
 
 LETTER_SEARCH = """
@@ -29,6 +30,7 @@ SELECT found, timers, more
   FROM queen_dead_letter_tally_v1(
        %s::uuid, %s::text, %s::text, %s::text, %s::timestamptz, %s::timestamptz, %s::integer)
 """
+LETTER_DISCARD = "SELECT queen_dead_letter_discard_v1(%s::uuid[])"
 LETTER_WEED = """
 SELECT deleted, looks, reached_at, reached_id::text, at_end, until
   FROM queen_dead_letter_weed_v1(
@@ -175,6 +177,12 @@ async def letter_tally(fetch: Fetch, tenant: UUID, which: Filter, *, looks_max: 
     filters = (which.queue, which.group, which.error, which.since, which.until)
     [row] = await fetch(LETTER_TALLY, (str(tenant), *filters, looks_max))
     return Tally(*row)
+
+
+async def letter_discard(fetch: Fetch, letter_ids: Sequence[UUID]) -> int:
+    """How many of them were still there and are no more."""
+    [[deleted]] = await fetch(LETTER_DISCARD, (array(letter_ids),))
+    return int(deleted)
 
 
 async def letter_weed(
