@@ -12,7 +12,7 @@ from collections.abc import Callable
 from django.http import HttpRequest, HttpResponse
 
 POLICY = (
-    "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline';"
+    "default-src 'self'; img-src 'self' data:;"
     " object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 HEADERS = {

@@ -29,7 +29,7 @@ ASGI_APPLICATION = "queen_project.asgi.application"
 
 INSTALLED_APPS = [
     "daphne",  # first: it takes runserver over
-    "django.contrib.admin",
+    "brokers.admin.apps.ConsoleConfig",  # django.contrib.admin, with our site
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -47,6 +47,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "brokers.admin.gate.gate",
 ]
 
 TEMPLATES = [
@@ -86,7 +87,25 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 TIME_ZONE = "UTC"
 USE_TZ = True
-STATIC_URL = "static/"
+DATETIME_FORMAT = "Y-m-d H:i:s"
+STATIC_URL = "/static/"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},  # nothing is uploaded
+    "staticfiles": {"BACKEND": "brokers.admin.assets.VersionedStorage"},
+}
+
+LOGIN_URL = "/admin/login/"
+LOGIN_REDIRECT_URL = "/"
+SESSION_COOKIE_AGE = 43_200
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
 
 # A redirect to the name with a slash would turn a POST into a GET.
 APPEND_SLASH = False

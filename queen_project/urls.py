@@ -1,32 +1,43 @@
 """The URLs that Django serves: what the door of brokers/api hands on to it.
 
-Whatever goes wrong before a view is reached is answered as JSON, like everything else.
+Whatever goes wrong before a view is reached is told as a page to a browser, else as JSON, like
+everything else.
 
-Imports brokers.api.urls. Named by settings.py as the ROOT_URLCONF.
+Imports brokers.api.urls, brokers.admin.answers. Named by settings.py as the ROOT_URLCONF.
 """
 
-from importlib.util import find_spec
-
-from django.http import HttpRequest, JsonResponse
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, URLResolver, include, path
+from django.views.generic import RedirectView
 
-urlpatterns: list[URLPattern | URLResolver] = []
-if find_spec("brokers.api") and find_spec("brokers.api.urls"):
-    urlpatterns.append(path("", include("brokers.api.urls")))
+from brokers.admin.answers import failure
 
-
-def bad_request(request: HttpRequest, exception: Exception) -> JsonResponse:
-    return JsonResponse({"error": "bad request"}, status=400)
-
-
-def not_found(request: HttpRequest, exception: Exception) -> JsonResponse:
-    return JsonResponse({"error": "not found"}, status=404)
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", include("brokers.api.urls")),
+    path("", RedirectView.as_view(url="/admin/")),
+    path("admin", RedirectView.as_view(url="/admin/")),
+    path("admin/", admin.site.urls),
+]
 
 
-def server_error(request: HttpRequest) -> JsonResponse:
-    return JsonResponse({"error": "internal error"}, status=500)
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return failure(request, 400, "bad request")
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return failure(request, 403, "forbidden")
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return failure(request, 404, "not found")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    return failure(request, 500, "internal error")
 
 
 handler400 = bad_request
+handler403 = forbidden
 handler404 = not_found
 handler500 = server_error

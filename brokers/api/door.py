@@ -36,7 +36,7 @@ INTERNAL_PREFIX = "/_queen"
 # Below these there are only routes of the table: an unknown one is a JSON 404, not a page.
 API_PREFIXES = ("/api/", "/streams/", "/internal/", "/auth/", INTERNAL_PREFIX)
 # Pages of Django's that take forms; all others are only read.
-FORM_PREFIXES = ("/admin/",)
+FORM_PREFIXES = ("/admin/", "/console/")
 BODILESS = frozenset({"GET", "HEAD"})
 
 logger = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ Imports nothing of ours.
 """
 
 from brokers.models.access import ApiKey, Quota, Usage, UsageDelta
+from brokers.models.audit import AuditEntry
 from brokers.models.consumers import (
     Cursor,
     DeadLetter,
@@ -33,6 +34,7 @@ from brokers.models.traces import Trace, TraceName
 
 __all__ = [
     "ApiKey",
+    "AuditEntry",
     "BrokerHistory",
     "CellCounter",
     "Cursor",

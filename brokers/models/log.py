@@ -67,6 +67,10 @@ class Queue(models.Model):
 
     class Meta:
         db_table = "queen_queue"
+        permissions = [
+            ("pause_queue", "Can pause and resume a queue"),
+            ("purge_queue", "Can purge a queue"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["tenant_id", "name"], name="queen_queue_tenant_name")
         ]

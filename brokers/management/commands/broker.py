@@ -12,7 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError, ProgrammingError, connection
 
+from brokers.admin.visitors import users_exist
 from brokers.config import Config
 from brokers.services.spool_directories import open_directories
 from brokers.store.capacity import read_capacity
@@ -53,8 +55,9 @@ class Command(BaseCommand):
         except (serving.ListenError, SpoolUnusable, embedded.EmbeddedPostgresError) as error:
             raise CommandError(f"FATAL: {error}") from error
         self.check_capacity(config)
+        owned = self.has_operator()
         try:
-            serve(lambda: self.announce(config))
+            serve(lambda: self.announce(config, owned=owned))
         except workers.WorkersFailed as error:
             raise CommandError(f"FATAL: {error}") from error
         finally:
@@ -127,9 +130,26 @@ class Command(BaseCommand):
         else:
             self.stdout.write(f"connections: {capacity}")
 
-    def announce(self, config: Config) -> None:
+    def has_operator(self) -> bool | None:
+        """Whether anybody may sign in to the console; None when nobody can tell."""
+        try:
+            return users_exist()
+        except ProgrammingError:  # the schema is yet to come
+            return False
+        except DatabaseError:
+            return None
+        finally:
+            connection.close()
+
+    def announce(self, config: Config, *, owned: bool | None) -> None:
         host = config.server.bind_addr
         host = f"[{host}]" if ":" in host else host
         scheme = "https" if config.listener.tls else "http"
-        self.stdout.write(f"listening on {scheme}://{host}:{config.server.port}")
+        address = f"{scheme}://{host}:{config.server.port}"
+        self.stdout.write(f"listening on {address}")
+        if owned is False:
+            self.stdout.write(
+                f"console: {address}/ has no operator yet and answers only on this machine;"
+                f" create the first one with: python manage.py createsuperuser"
+            )
         self.stdout.flush()

@@ -1,0 +1,66 @@
+"""The console as an ASGI application: files from memory, pages a few at a time.
+
+It stands between the door and Django, where only what is no route of the API comes by. A file
+is answered in the loop and costs it microseconds (assets.py). A page is made in a thread, over
+a connection of Django's own, so no more of them are made at once than `PAGES_AT_ONCE`: neither
+the loop nor PostgreSQL has to bear more of the console than that, however many people look.
+
+Imports api/wire, assets, errors. Used by queen_project/asgi.py.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from brokers.admin import assets
+from brokers.api import wire
+from brokers.api.wire import Message, Receive, Scope, Send
+from brokers.errors import Refusal
+
+PAGES_AT_ONCE = 4
+PAGES_WAITING_MAX = 200
+RETRY_AFTER_S = 2
+
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class ConsoleApplication:
+    """`body_bytes_max` bounds what a form may bring: Django would put any size on the disk."""
+
+    def __init__(self, django_application: Any, *, body_bytes_max: int) -> None:
+        self._django: Application = django_application
+        self._body_bytes_max = body_bytes_max
+        self._turns = asyncio.Semaphore(PAGES_AT_ONCE)
+        self._waiting = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if "queen" in scope:  # a route of the API, handed over by the door
+            await self._django(scope, receive, send)
+            return
+        name = assets.name_of(scope["path"])
+        if name is not None:
+            await assets.answer(name, scope, send)
+            return
+        body = await wire.read_body(scope, receive, self._body_bytes_max)
+        if self._waiting >= PAGES_WAITING_MAX:
+            raise Refusal("too many pages are asked for at once", retry_after_s=RETRY_AFTER_S)
+        self._waiting += 1
+        try:
+            async with self._turns:
+                await self._django(scope, _replay(body, receive), send)
+        finally:
+            self._waiting -= 1
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body that has been read, then what the server has to say."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay

@@ -1,0 +1,62 @@
+"""The gate before every page of the console: who may look (visitors.py), told as a page.
+
+The API has its own door (api/auth.py) and never comes here. Nobody is let in while the
+database, which knows the users, is away.
+
+Imports answers, visitors. Named by settings.py as a middleware, behind Django's own.
+"""
+
+from collections.abc import Callable
+from urllib.parse import urlencode
+
+from django.db import Error
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+
+from brokers.admin import answers, visitors
+from brokers.admin.visitors import LoopbackVisitor, Peer
+
+PAGES = ("/admin/", "/console/")
+LOGIN_PATH = "/admin/login/"
+OPEN = (LOGIN_PATH, "/admin/logout/", "/admin/jsi18n/")
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+READ_ONLY = "There is no operator yet, so the console only shows and changes nothing."
+
+
+def is_console(path: str) -> bool:
+    return path in ("/", "/admin") or path.startswith(PAGES)
+
+
+def gate(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable:
+    def middleware(request: HttpRequest) -> HttpResponse:
+        if "queen" in getattr(request, "scope", {}) or not is_console(request.path):
+            return get_response(request)
+        try:
+            refusal = _refusal(request)
+        except Error:
+            return answers.page(request, 503, "The database is away, and with it who may sign in.")
+        return get_response(request) if refusal is None else refusal
+
+    return middleware
+
+
+def _refusal(request: HttpRequest) -> HttpResponse | None:
+    """What to answer in place of the page; None, with the user set, for whoever may see it."""
+    verdict = visitors.judge(request.user, Peer.of_request(request))
+    if verdict.why == visitors.CLOSED:
+        return answers.page(request, 403, "", template="console/closed.html")
+    if verdict.why == visitors.NOT_STAFF and request.path not in OPEN:
+        return answers.page(request, 403, "This user may not use the console.")
+    if verdict.why == visitors.LOGIN and request.path not in OPEN:
+        if request.method not in SAFE:
+            return answers.page(request, 403, "You are not signed in, so nothing was done.")
+        query = urlencode({"next": request.get_full_path()})
+        return HttpResponseRedirect(f"{LOGIN_PATH}?{query}")
+    if verdict.user is not None:
+        request.user = verdict.user
+    if isinstance(verdict.user, LoopbackVisitor):
+        if request.path == LOGIN_PATH:
+            return HttpResponseRedirect("/admin/")
+        if request.method not in SAFE or request.path.startswith("/admin/password_change/"):
+            return answers.page(request, 403, READ_ONLY)
+    return None
