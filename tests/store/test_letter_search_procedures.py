@@ -255,3 +255,10 @@ def test_a_place_of_a_letter_that_is_gone_is_still_a_place(db, fresh_queue):
     db.execute("DELETE FROM queen_dead_letter WHERE id = %s", [letters[2]])
     assert payloads(search(db, fresh_queue, place=place)) == [b"1", b"0"]
     assert payloads(search(db, fresh_queue, place=place, newer=True)) == [b"3", b"4"]
+
+
+def test_letters_are_deleted_by_id_and_those_that_are_gone_are_not_counted(db, fresh_queue):
+    letters = [UUID(one) for one in Lane(db, fresh_queue).bury(1, 2, 3)]
+    assert call(db, calls.letter_discard, letters[:2]) == 2
+    assert call(db, calls.letter_discard, [*letters, uuid.uuid4()]) == 1
+    assert search(db, fresh_queue).lines == []
