@@ -74,7 +74,7 @@ PAGES = {
 }
 
 
-def fill(database, letters: int) -> None:  # noqa: ANN001 - a harness.Database
+def fill(database, letters: int) -> None:
     with database.connect() as db:
         for statement in (QUEUES, PARTITIONS, LETTERS, TIMERS, ENTRIES):
             db.execute(statement, {"tenant": TENANT, "letters": letters})
