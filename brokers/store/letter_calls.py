@@ -26,7 +26,7 @@ SELECT id::text, tenant_id::text, queue_name, partition_name, partition_uid::tex
   FROM queen_dead_letter_read_v1(%s::uuid, %s::bigint)
 """
 LETTER_TALLY = """
-SELECT found, timers, more
+SELECT matching, timers, more
   FROM queen_dead_letter_tally_v1(
        %s::uuid, %s::text, %s::text, %s::text, %s::timestamptz, %s::timestamptz, %s::integer)
 """

@@ -315,7 +315,6 @@ def test_a_redrive_moves_all_that_match_and_shows_how_far_it_is(
     assert "30 moved of 30" in page and "data-refresh-done" in page
     assert sorted(map(int, stored(db, f"{fresh_queue}-again"))) == list(range(30))
     assert len(listed(operator, fresh_queue)) == 1
-    assert links_of(operator.page("/admin/redrives/"), "Older") == []
     assert job in operator.page("/admin/redrives/", state="done")
     action, _, outcome, hits = audited(db, operators, "Operator")[0]
     assert (action, outcome, hits) == ("redrive dead letters", "done", 30)
@@ -380,7 +379,7 @@ def test_a_role_does_what_it_may_and_nothing_else(operators, db, fresh_queue, de
         )
         assert posted.status_code == 403, role
     assert listed(operators["Viewer"], fresh_queue) == [letter]
-    done(operators[may[0]].deed(address, payload="2", **fields))
+    done(operators[may[0]].submit(address, payload="2", **fields))
 
 
 def test_a_list_offers_what_the_role_may(operators, db, fresh_queue):

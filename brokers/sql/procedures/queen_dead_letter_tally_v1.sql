@@ -16,7 +16,7 @@ CREATE OR REPLACE FUNCTION queen_dead_letter_tally_v1(
     p_to         timestamptz,
     p_looks_max  integer
 )
-RETURNS TABLE (found bigint, timers bigint, more boolean)
+RETURNS TABLE (matching bigint, timers bigint, more boolean)
 LANGUAGE plpgsql
 STABLE
 SET plan_cache_mode = force_custom_plan

@@ -32,7 +32,8 @@ BEGIN
          WHERE redrive.tenant_id = p_tenant_id
            AND (p_state IS NULL OR redrive.state = p_state)
            AND (redrive.created_at, redrive.id)
-               < (coalesce(p_at, 'infinity'), coalesce(p_before, redrive.id))
+               < (coalesce(p_at, 'infinity'),
+                  coalesce(p_before, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
          ORDER BY redrive.created_at DESC, redrive.id DESC
          LIMIT p_limit OFFSET p_offset;
     END IF;
