@@ -87,7 +87,7 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 TIME_ZONE = "UTC"
 USE_TZ = True
-DATETIME_FORMAT = "Y-m-d H:i:s"
+FORMAT_MODULE_PATH = "queen_project.formats"
 STATIC_URL = "/static/"
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},  # nothing is uploaded
@@ -96,6 +96,7 @@ STORAGES = {
 
 LOGIN_URL = "/admin/login/"
 LOGIN_REDIRECT_URL = "/"
+CSRF_FAILURE_VIEW = "brokers.admin.answers.forged"
 SESSION_COOKIE_AGE = 43_200
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}

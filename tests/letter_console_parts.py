@@ -29,12 +29,12 @@ class Operators:
 
 
 def signed_in(stack: Any, url: str) -> Operators:
-    """Kept for a whole module: to sign in costs a hash that is meant to be slow."""
+    """With sessions that a login would have made."""
     clients, names = {}, {}
     for role in ROLES:
-        user = make_user(role)
+        user = make_user(role, password=None)
         names[role] = user.get_username()
-        clients[role] = stack.enter_context(ConsoleClient.at(url, user))
+        clients[role] = stack.enter_context(ConsoleClient.of(url, user))
     return Operators(clients, names)
 
 

@@ -12,6 +12,7 @@ TITLES = {
     400: "That request cannot be understood",
     403: "Not allowed",
     404: "There is no such page",
+    429: "Too many attempts",
     500: "Something went wrong",
     503: "Not at the moment",
 }
@@ -24,6 +25,11 @@ def page(
     content = {"title": title, "text": text, "status": status}
     # Without the request: its user is what could not be asked for.
     return HttpResponse(render_to_string(template, content), status=status)
+
+
+def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """A form that is not of ours, or not of this session. Named by settings.py."""
+    return page(request, 403, "That form has run out, or was not ours. Nothing was done.")
 
 
 def failure(request: HttpRequest, status: int, text: str) -> HttpResponse:

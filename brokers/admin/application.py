@@ -20,6 +20,8 @@ from brokers.errors import Refusal
 PAGES_AT_ONCE = 4
 PAGES_WAITING_MAX = 200
 RETRY_AFTER_S = 2
+SMALL_BYTES_MAX = 131_072
+LARGE_AT_ONCE = 2
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -31,6 +33,7 @@ class ConsoleApplication:
         self._django: Application = django_application
         self._body_bytes_max = body_bytes_max
         self._turns = asyncio.Semaphore(PAGES_AT_ONCE)
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,7 +44,7 @@ class ConsoleApplication:
         if name is not None:
             await assets.answer(name, scope, send)
             return
-        body = await wire.read_body(scope, receive, self._body_bytes_max)
+        body = await self._body(scope, receive)
         if self._waiting >= PAGES_WAITING_MAX:
             raise Refusal("too many pages are asked for at once", retry_after_s=RETRY_AFTER_S)
         self._waiting += 1
@@ -50,6 +53,23 @@ class ConsoleApplication:
                 await self._django(scope, _replay(body, receive), send)
         finally:
             self._waiting -= 1
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        """Nobody has said yet who asks, so few may bring much at once."""
+        if _is_small(scope):
+            return await wire.read_body(scope, receive, SMALL_BYTES_MAX)
+        async with self._large:
+            return await wire.read_body(scope, receive, self._body_bytes_max)
+
+
+def _is_small(scope: Scope) -> bool:
+    headers = dict(scope["headers"])
+    if b"transfer-encoding" in headers or b"content-encoding" in headers:
+        return False
+    try:
+        return int(headers.get(b"content-length", b"0")) <= SMALL_BYTES_MAX
+    except ValueError:
+        return True  # and will be refused
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -5,7 +5,7 @@ Imports filters, models, paging. Registered by registered.py.
 
 from django.contrib import admin
 
-from brokers.admin.filters import TextFilter
+from brokers.admin.filters import TenantFilter, TextFilter
 from brokers.admin.paging import KeysetAdmin
 from brokers.models import AuditEntry
 
@@ -22,6 +22,6 @@ class AuditEntryAdmin(KeysetAdmin):
     list_display = (
         "at", "user_name", "action", "target", "tenant_id", "outcome", "hits", "detail", "peer",
     )  # fmt: skip
-    list_filter = (UserFilter,)
+    list_filter = (UserFilter, TenantFilter)
     list_display_links = ("at",)
     actions = None

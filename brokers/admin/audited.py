@@ -1,6 +1,6 @@
 """What Django admin changes by itself (users, roles), told to the audit too.
 
-Imports deeds, services/audit. Used by user_pages.py.
+Imports calling. Used by user_pages.py.
 """
 
 from typing import Any
@@ -8,9 +8,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from brokers.admin import deeds
-from brokers.runtime import Broker
-from brokers.services.audit import Done
+from brokers.admin import calling
 
 
 class AuditedAdmin(admin.ModelAdmin):
@@ -31,8 +29,5 @@ class AuditedAdmin(admin.ModelAdmin):
         return super().log_deletions(request, queryset)
 
     def _tell(self, request: HttpRequest, verb: str, obj: Any, message: Any) -> None:
-        async def nothing(broker: Broker) -> Done:
-            return Done(text=str(message or ""), hits=1)
-
         name = self.opts.verbose_name
-        deeds.carry_out(request, action=f"{verb} {name}", target=str(obj), work=nothing)
+        calling.note(request, action=f"{verb} {name}", target=str(obj), detail=str(message or ""))

@@ -5,12 +5,12 @@ says what will be hit, and only then acts: by `work`, in the broker's loop, thro
 that the API uses too. A service that fails is told as a failure, with its own words; where it
 could not be told how much would be hit, nothing can be done that destroys.
 
-Imports runtime, services/audit, site. Used by the pages that act.
+Imports calling, site. Used by the pages that act.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from django import forms
@@ -18,21 +18,28 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 
-from brokers import runtime
+from brokers.admin.calling import Work, ask, carry_out
 from brokers.admin.site import site
-from brokers.errors import BrokerError, Refusal, error_text
+from brokers.errors import BrokerError, error_text
 from brokers.runtime import Broker
-from brokers.services import audit
 from brokers.services.audit import Done
 
-T = TypeVar("T")
-Work = Callable[[Broker], Awaitable[Done]]
+__all__ = ["Answers", "Deed", "DeedForm", "Done", "Target", "Work", "ask", "carry_out", "perform"]
+
 Answers = Mapping[str, Any]
 
 CONFIRMED = "confirmed"
 
 
-class NoQuestions(forms.Form):
+class DeedForm(forms.Form):
+    """What a deed asks. `thing` is what it will be done to."""
+
+    def __init__(self, *args: Any, thing: Any = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.thing = thing
+
+
+class NoQuestions(DeedForm):
     """A deed that needs to know nothing."""
 
 
@@ -40,8 +47,8 @@ class NoQuestions(forms.Form):
 class Deed:
     """`work` makes, of the target's object and the form's answers, what the broker shall do.
 
-    `hits` asks the broker how much it would hit, in a sentence; `destroys` colours the button
-    and insists on that sentence. `initial` fills the form.
+    `hits` asks the broker how much it would hit, in a sentence, and `counts` the tables;
+    `destroys` colours the button and insists on that sentence. `initial` fills the form.
     """
 
     name: str
@@ -50,21 +57,32 @@ class Deed:
     work: Callable[[Any, Answers], Work]
     explains: str = ""
     hits: Callable[[Any], Callable[[Broker], Coroutine[Any, Any, str]]] | None = None
+    counts: Callable[[Any], str] | None = None
     form: type[forms.Form] = NoQuestions
     initial: Callable[[Any], Answers] = field(default=lambda thing: {})
     destroys: bool = False
     # Whether it can be done to this object as it is now; else there is no button.
     fits: Callable[[Any], bool] = field(default=lambda thing: True)
+    # What the audit calls the target, where only the answers tell: its label and its tenant.
+    aims: Callable[[Answers], tuple[str, UUID | None]] | None = None
+    # Where the thing is gone afterwards, and has no page any more.
+    removes: bool = False
+    # What to answer in place of going back.
+    then: Callable[[HttpRequest, Done], HttpResponse] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a deed is done to: the object, what the audit calls it, and where to go after."""
+    """What a deed is done to: the object, what the audit calls it, and where to go after.
+
+    `listing` is where to go when the object has no page of its own any more.
+    """
 
     thing: Any
     label: str
     tenant: UUID | None
     back: str
+    listing: str = ""
 
 
 def may(request: HttpRequest, deed: Deed) -> bool:
@@ -76,62 +94,30 @@ def perform(request: HttpRequest, deed: Deed, target: Target) -> HttpResponse:
     if not may(request, deed):
         raise PermissionDenied
     if request.method in ("GET", "HEAD"):
-        return _asking(request, deed, target, deed.form(initial=dict(deed.initial(target.thing))))
+        return _asking(request, deed, target, _form(deed, target))
     if request.method != "POST":
         return HttpResponseNotAllowed(["GET", "POST"])
-    form = deed.form(request.POST, request.FILES)
+    form = _form(deed, target, request.POST, request.FILES)
     if request.POST.get(CONFIRMED) != "yes" or not form.is_valid():
         return _asking(request, deed, target, form, status=400)
+    answers = form.cleaned_data
+    label, tenant = (target.label, target.tenant) if deed.aims is None else deed.aims(answers)
     try:
         done = carry_out(
             request,
             action=deed.name,
-            target=target.label,
-            tenant=target.tenant,
-            detail=_said(form),
-            work=deed.work(target.thing, form.cleaned_data),
+            target=label,
+            tenant=tenant,
+            detail=_said(answers),
+            work=deed.work(target.thing, answers),
         )
     except BrokerError as error:
         return _asking(request, deed, target, form, status=error.status, failure=error_text(error))
+    if deed.then is not None:
+        return deed.then(request, done)
     level = messages.SUCCESS if done.complete else messages.WARNING
     messages.add_message(request, level, done.text)
-    return HttpResponseRedirect(target.back)
-
-
-def carry_out(
-    request: HttpRequest,
-    *,
-    action: str,
-    target: str,
-    work: Work,
-    tenant: UUID | None = None,
-    detail: str = "",
-) -> Done:
-    """Do it in the broker's loop, with an audit entry. Raises BrokerError."""
-    deed = audit.Deed(
-        user_id=request.user.pk,
-        user_name=request.user.get_username(),
-        peer=str(request.META.get("REMOTE_ADDR", "")),
-        action=action,
-        target=target,
-        tenant=tenant,
-        detail=detail,
-    )
-    broker = running()
-    return broker.call_from_thread(audit.carry_out(broker, deed, work))
-
-
-def ask(work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
-    """The answer of a service that changes nothing. Raises BrokerError."""
-    broker = running()
-    return broker.call_from_thread(work(broker))
-
-
-def running() -> Broker:
-    broker = runtime.current()
-    if broker is None:
-        raise Refusal("no broker runs in this process", retry_after_s=5)
-    return broker
+    return HttpResponseRedirect(target.listing if deed.removes else target.back)
 
 
 def _asking(
@@ -143,12 +129,7 @@ def _asking(
     status: int = 200,
     failure: str = "",
 ) -> HttpResponse:
-    hits, unknown = "", ""
-    if deed.hits is not None:
-        try:
-            hits = ask(deed.hits(target.thing))
-        except BrokerError as error:
-            unknown = error_text(error)
+    hits, unknown = _hits(deed, target)
     answer = site().render(
         request,
         "console/deed.html",
@@ -165,7 +146,25 @@ def _asking(
     return answer
 
 
-def _said(form: forms.Form) -> str:
+def _form(deed: Deed, target: Target, *sent: Any) -> forms.Form:
+    given: dict[str, Any] = {} if sent else {"initial": dict(deed.initial(target.thing))}
+    if issubclass(deed.form, DeedForm):
+        given["thing"] = target.thing
+    return deed.form(*sent, **given)
+
+
+def _hits(deed: Deed, target: Target) -> tuple[str, str]:
+    """How much it would hit; or nothing, and why that is not known."""
+    try:
+        if deed.hits is not None:
+            return ask(deed.hits(target.thing)), ""
+        if deed.counts is not None:
+            return deed.counts(target.thing), ""
+    except BrokerError as error:
+        return "", error_text(error)
+    return "", ""
+
+
+def _said(answers: Answers) -> str:
     """What was asked for, in the audit's words."""
-    said = form.cleaned_data.items()
-    return " ".join(f"{name}={value}" for name, value in said if value not in ("", None))
+    return " ".join(f"{name}={value}" for name, value in answers.items() if value != "")

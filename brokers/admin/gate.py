@@ -3,23 +3,32 @@
 The API has its own door (api/auth.py) and never comes here. Nobody is let in while the
 database, which knows the users, is away.
 
-Imports answers, visitors. Named by settings.py as a middleware, behind Django's own.
+Imports answers, errors, time_limit, visitors. Named by settings.py as a middleware, behind
+Django's own.
 """
 
+import logging
 from collections.abc import Callable
 from urllib.parse import urlencode
 
-from django.db import Error
+from django.conf import settings
+from django.db import Error, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from brokers.admin import answers, visitors
+from brokers.admin.time_limit import limited
 from brokers.admin.visitors import LoopbackVisitor, Peer
+from brokers.errors import BrokerError, error_text
+
+log = logging.getLogger(__name__)
 
 PAGES = ("/admin/", "/console/")
 LOGIN_PATH = "/admin/login/"
 OPEN = (LOGIN_PATH, "/admin/logout/", "/admin/jsi18n/")
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
+NOBODY_KNOWN = "The database is away, and with it who may sign in."
+AWAY = "PostgreSQL did not answer, or not in time. Nothing is known, and nothing was shown."
 READ_ONLY = "There is no operator yet, so the console only shows and changes nothing."
 
 
@@ -31,13 +40,27 @@ def gate(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable:
     def middleware(request: HttpRequest) -> HttpResponse:
         if "queen" in getattr(request, "scope", {}) or not is_console(request.path):
             return get_response(request)
-        try:
-            refusal = _refusal(request)
-        except Error:
-            return answers.page(request, 503, "The database is away, and with it who may sign in.")
-        return get_response(request) if refusal is None else refusal
+        with limited(settings.QUEEN_CONFIG.postgres.read_timeout_ms / 1000):
+            try:
+                refusal = _refusal(request)
+            except Error:
+                return answers.page(request, 503, NOBODY_KNOWN)
+            return get_response(request) if refusal is None else refusal
 
+    middleware.process_exception = _told  # type: ignore[attr-defined]
     return middleware
+
+
+def _told(request: HttpRequest, exception: Exception) -> HttpResponse | None:
+    """What a page could not find out is told as that: never as nothing, or as zero."""
+    if not is_console(request.path):
+        return None
+    if isinstance(exception, BrokerError):
+        return answers.page(request, exception.status, error_text(exception))
+    if isinstance(exception, InterfaceError | OperationalError):
+        log.warning("console: %s", exception)
+        return answers.page(request, 503, AWAY)
+    return None
 
 
 def _refusal(request: HttpRequest) -> HttpResponse | None:

@@ -21,6 +21,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
 from django.http import HttpRequest
+from django.utils.text import capfirst
 
 AFTER, BEFORE = "after", "before"
 ROWS_A_PAGE = 100
@@ -31,6 +32,10 @@ class KeysetChangeList(ChangeList):
 
     after: str | None = None
     before: str | None = None
+
+    def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        super().__init__(request, *args, **kwargs)
+        self.title = capfirst(str(self.opts.verbose_name_plural))
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
         # Before anybody takes them for filters.
@@ -59,6 +64,7 @@ class KeysetChangeList(ChangeList):
         found = found[: self.list_per_page]
         if backwards:
             found.reverse()
+        self.model_admin.complete(request, found)
         self.next_key = _write(keyset, found[-1]) if found and (more or backwards) else None
         self.previous_key = (
             _write(keyset, found[0]) if found and (more if backwards else key is not None) else None
@@ -99,6 +105,9 @@ class KeysetAdmin(admin.ModelAdmin):
 
     def get_keyset(self, request: HttpRequest) -> tuple[str, ...]:
         return self.keyset
+
+    def complete(self, request: HttpRequest, rows: list[Any]) -> None:
+        """Put to the rows of a page what one query more finds about all of them."""
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return KeysetChangeList

@@ -5,6 +5,32 @@ A new area of the console adds its module here and nothing elsewhere.
 Imports the areas. Used by apps.py.
 """
 
-from brokers.admin import audit_pages, dead_letters, kv, redrives, timers, user_pages
+from brokers.admin import (
+    api_key_pages,
+    audit_pages,
+    broker_pages,
+    dead_letters,
+    group_pages,
+    kv,
+    partition_pages,
+    queue_pages,
+    redrives,
+    switch_pages,
+    timers,
+    user_pages,
+)
 
-AREAS = (audit_pages, dead_letters, kv, redrives, timers, user_pages)
+AREAS = (
+    api_key_pages,
+    audit_pages,
+    broker_pages,
+    dead_letters,
+    group_pages,
+    kv,
+    partition_pages,
+    queue_pages,
+    redrives,
+    switch_pages,
+    timers,
+    user_pages,
+)

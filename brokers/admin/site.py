@@ -4,9 +4,11 @@ Areas of pages that stand on no table (a composite key is none that Django admin
 what only services know has none at all) are Pages: registered here, listed on the first page
 beside the tables.
 
-Imports visitors. Used by apps.py; `site` by every module of pages.
+Imports answers, attempts, calling, models, visitors. Used by apps.py; `site` by every module
+of pages.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -17,7 +19,14 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 
+from brokers.admin import answers, calling
+from brokers.admin.attempts import Attempts
 from brokers.admin.visitors import LoopbackVisitor
+from brokers.models import AuditEntry
+
+log = logging.getLogger(__name__)
+
+RECENT = 10
 
 View = Callable[..., HttpResponse]
 
@@ -44,10 +53,48 @@ class ConsoleSite(admin.AdminSite):
     def __init__(self, name: str = "admin") -> None:
         super().__init__(name)
         self.pages: list[Page] = []
+        self.attempts = Attempts()
 
     def add_page(self, page: Page) -> None:
         """Its address is admin/<route>, its name `admin:<name>`."""
         self.pages.append(page)
+
+    def login(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if request.method != "POST":
+            return super().login(request, extra_context)
+        peer = str(request.META.get("REMOTE_ADDR", ""))
+        name = request.POST.get("username", "")
+        wait_s = self.attempts.wait_s(peer, name)
+        if wait_s > 0:
+            answer = answers.page(request, 429, f"Try again in {wait_s / 60:.0f} minutes.")
+            answer["Retry-After"] = str(int(wait_s) + 1)
+            return answer
+        answer = super().login(request, extra_context)
+        if request.user.is_authenticated:
+            self.attempts.succeeded(peer, name)
+            log.info("console: %s signed in from %s", request.user.get_username(), peer)
+        else:
+            self.attempts.failed(peer, name)
+            log.warning("console: a sign-in as %r from %s failed", name[:150], peer)
+        return answer
+
+    def password_change(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        answer = super().password_change(request, extra_context)
+        if request.method == "POST" and answer.status_code == 302:
+            calling.note(request, action="change password", target=request.user.get_username())
+        return answer
+
+    def index(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        recent: list[AuditEntry] = []
+        if request.user.has_perm("brokers.view_auditentry"):
+            recent = list(AuditEntry.objects.order_by("-id")[:RECENT])
+        return super().index(request, {**(extra_context or {}), "recent": recent})
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
         pages = [

@@ -56,6 +56,12 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.AlterModelOptions(name="queue", options={"permissions": OWN}),
+        migrations.AlterModelOptions(name="apikey", options={"verbose_name": "API key"}),
+        migrations.AlterModelOptions(name="group", options={"verbose_name": "consumer group"}),
+        migrations.AddIndex(
+            model_name="queue",
+            index=models.Index(fields=["name", "tenant_id"], name="queen_queue_name_tenant"),
+        ),
         migrations.CreateModel(
             name="AuditEntry",
             fields=[

@@ -38,6 +38,7 @@ class ApiKey(models.Model):
 
     class Meta:
         db_table = "queen_api_key"
+        verbose_name = "API key"
 
     def __str__(self) -> str:
         return f"{self.key_id} ({self.name})"

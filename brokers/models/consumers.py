@@ -31,6 +31,7 @@ class Group(models.Model):
 
     class Meta:
         db_table = "queen_group"
+        verbose_name = "consumer group"
         constraints = [
             models.UniqueConstraint(
                 fields=["queue", "consumer_group"], name="queen_group_queue_group"

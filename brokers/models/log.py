@@ -74,6 +74,8 @@ class Queue(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["tenant_id", "name"], name="queen_queue_tenant_name")
         ]
+        # The console lists all tenants' queues by name.
+        indexes = [models.Index(fields=["name", "tenant_id"], name="queen_queue_name_tenant")]
 
     def __str__(self) -> str:
         return self.name

@@ -1,9 +1,10 @@
 """API keys: made, revoked, listed. Every broker hears of it from the database (flow/access.py).
 
-Imports api_key, principal, store. Called by the apikey command.
+Imports api_key, principal, store, mesh.hints. Called by the apikey command and by the console.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from brokers import api_key
@@ -13,6 +14,10 @@ from brokers.principal import ROLES
 from brokers.store import api_key_calls
 from brokers.store.api_key_calls import ListedKey
 from brokers.store.calls import Fetch
+from mesh.hints import KeysChanged
+
+if TYPE_CHECKING:
+    from brokers.runtime import Broker
 
 # Each broker holds them all in memory.
 KEYS_MAX = 10_000
@@ -72,3 +77,23 @@ async def listed(fetch: Fetch, *, everything: bool) -> list[ListedKey]:
         found += page
         if len(page) < PAGE:
             return found
+
+
+async def create_here(broker: "Broker", request: CreateRequest) -> NewKey:
+    """The same in a running broker, which takes the key at once; the peers are told."""
+    async with broker.admission.call_slot("maint"):
+        made = await create(broker.store.fetch, request)
+    _tell(broker, made.id)
+    return made
+
+
+async def revoke_here(broker: "Broker", key_id: str) -> str:
+    async with broker.admission.call_slot("maint"):
+        outcome = await revoke(broker.store.fetch, key_id)
+    _tell(broker, key_id)
+    return outcome
+
+
+def _tell(broker: "Broker", key_id: str) -> None:
+    broker.look_at_database()
+    broker.announce.tell(KeysChanged(key_id))

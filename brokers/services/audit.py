@@ -8,7 +8,7 @@ Imports errors, store. Called by admin/deeds.py and admin/user_pages.py.
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -40,12 +40,14 @@ class Deed:
 class Done:
     """What came of it: a sentence for whoever asked, and how many it hit (None: no number).
 
-    `complete` is false when something is left to be done again.
+    `complete` is false when something is left to be done again. A secret is for whoever asked,
+    and never written down.
     """
 
     text: str
     hits: int | None = None
     complete: bool = True
+    secret: str = field(default="", repr=False)
 
 
 async def carry_out(

@@ -54,8 +54,7 @@ class Command(BaseCommand):
             supervisor = self.start_postgres(config)
         except (serving.ListenError, SpoolUnusable, embedded.EmbeddedPostgresError) as error:
             raise CommandError(f"FATAL: {error}") from error
-        self.check_capacity(config)
-        owned = self.has_operator()
+        owned = self.has_operator() if self.check_capacity(config) else None
         try:
             serve(lambda: self.announce(config, owned=owned))
         except workers.WorkersFailed as error:
@@ -114,7 +113,8 @@ class Command(BaseCommand):
         supervisor.start()
         return supervisor
 
-    def check_capacity(self, config: Config) -> None:
+    def check_capacity(self, config: Config) -> bool:
+        """Whether PostgreSQL is there."""
         parameters = config.postgres.parameters(application_name="queen-capacity")
         capacity = read_capacity(
             parameters,
@@ -129,6 +129,7 @@ class Command(BaseCommand):
             raise CommandError(f"FATAL: DB_POOL_SIZE does not fit: {capacity}")
         else:
             self.stdout.write(f"connections: {capacity}")
+        return capacity is not None
 
     def has_operator(self) -> bool | None:
         """Whether anybody may sign in to the console; None when nobody can tell."""
