@@ -19,7 +19,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from brokers.admin import deeds, letter_deeds, letter_filter, payload_text, redrives
-from brokers.admin.deeds import Deed, Target
+from brokers.admin.deeds import Answers, Deed, Target, Work
 from brokers.admin.letter_deeds import Chosen
 from brokers.admin.letter_filter import LetterFilter
 from brokers.admin.site import Page, site
@@ -31,7 +31,7 @@ from brokers.services.audit import Done
 from brokers.services.letters import Found, Opened
 
 VIEW, OPEN = "brokers.view_deadletter", "brokers.open_deadletter"
-CHOSEN_MAX = 200
+CHOSEN_MAX = 100
 NOT_THERE = "There is no such dead letter: it was moved or deleted, or never was."
 
 ONE = {
@@ -141,20 +141,16 @@ def letter_deed(request: HttpRequest, letter_id: UUID, name: str) -> HttpRespons
         opened = _opened(request, letter_id, to_edit=name == "resend")
     except BrokerError as error:
         return _failed(request, error)
-    back = reverse("admin:letter", args=[letter_id])
     if not deed.fits(opened):
         return _failed(request, RequestError(opened.problem or "not of this letter"), 409)
     target = Target(
         thing=opened,
         label=f"dead letter {letter_id}",
         tenant=UUID(opened.letter.tenant),
-        back=back,
+        back=reverse("admin:letter", args=[letter_id]),
+        listing=_list_of(opened),
     )
-    answer = deeds.perform(request, deed, target)
-    if isinstance(answer, HttpResponseRedirect):
-        # The letter is gone now, or else stays where its page says what it is.
-        return HttpResponseRedirect(_list_of(opened))
-    return answer
+    return deeds.perform(request, deed, target)
 
 
 def _list_of(opened: Opened) -> str:
@@ -239,6 +235,9 @@ def chosen_deed(request: HttpRequest, name: str) -> HttpResponse:
         tenant=asked.tenant,
         back=reverse("admin:letters") + asked.link(),
     )
+    # The title says how many, the audit which.
+    which = "dead letters " + " ".join(str(one) for one in ids)
+    deed = replace(deed, aims=lambda answers: (which, target.tenant))
     return deeds.perform(request, deed, target)
 
 
@@ -248,17 +247,17 @@ def purge_page(request: HttpRequest) -> HttpResponse:
 
 def redrive_page(request: HttpRequest) -> HttpResponse:
     """Once begun, the job's own page shows how far it is."""
-    started: list[str] = []
-    deed = replace(
-        letter_deeds.REDRIVE,
-        work=lambda asked, answers: letter_deeds.start_redrive(asked, answers, started),
-    )
-    answer = _all_that_match(request, deed)
-    if started:
-        asked = letter_filter.read(request)[1]
-        whose = redrives.of_tenant(asked.tenant) if asked is not None else ""
-        return HttpResponseRedirect(reverse("admin:redrive", args=[started[0]]) + whose)
-    return answer
+    started: list[tuple[UUID, str]] = []
+
+    def work(asked: LetterFilter, answers: Answers) -> Work:
+        return letter_deeds.start_redrive(asked, answers, started)
+
+    def then(request: HttpRequest, done: Done) -> HttpResponse:
+        [(tenant, job)] = started
+        address = reverse("admin:redrive", args=[job]) + redrives.of_tenant(tenant)
+        return HttpResponseRedirect(address)
+
+    return _all_that_match(request, replace(letter_deeds.REDRIVE, work=work, then=then))
 
 
 def _all_that_match(request: HttpRequest, deed: Deed) -> HttpResponse:

@@ -4,7 +4,7 @@ Imports deeds, letter_filter, payload_text, services. Used by dead_letters.py an
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -13,7 +13,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from brokers.admin import payload_text
-from brokers.admin.deeds import Deed, Work
+from brokers.admin.deeds import Answers, Deed, Work
 from brokers.admin.letter_filter import LetterFilter, NameField
 from brokers.errors import BrokerError, RequestError
 from brokers.runtime import Broker
@@ -32,8 +32,6 @@ MOVES = (
     "is neither lost nor doubled, and whoever presses second finds it gone. Its transactionId "
     "becomes dlq:<id of the letter>."
 )
-
-Answers = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +138,7 @@ REPLAY_ONE = Deed(
     form=DestinationForm,
     initial=_destination,
     fits=_is_message,
+    removes=True,
 )
 RESEND_ONE = Deed(
     name="edit and resend dead letter",
@@ -157,6 +156,7 @@ RESEND_ONE = Deed(
         and opened.payload is not None
         and len(opened.payload) <= payload_text.SHOWN_BYTES_MAX
     ),
+    removes=True,
 )
 
 
@@ -171,6 +171,7 @@ DELETE_ONE = Deed(
     work=_delete,
     hits=lambda opened: _one,
     destroys=True,
+    removes=True,
 )
 
 
@@ -281,8 +282,8 @@ class RedriveForm(forms.Form):
     )
 
 
-def start_redrive(asked: LetterFilter, answers: Answers, started: list[str]) -> Work:
-    """The job's id is left in `started`."""
+def start_redrive(asked: LetterFilter, answers: Answers, started: list[tuple[UUID, str]]) -> Work:
+    """The job, its tenant and id, is left in `started`."""
     request = RedriveRequest(
         tenant=asked.tenant,
         which=asked.which,
@@ -293,7 +294,7 @@ def start_redrive(asked: LetterFilter, answers: Answers, started: list[str]) -> 
 
     async def work(broker: Broker) -> Done:
         job = await redrive.create(broker, request)
-        started.append(job.id)
+        started.append((asked.tenant, job.id))
         return Done(text=f"The redrive {job.id} has begun.", hits=job.total)
 
     return work
