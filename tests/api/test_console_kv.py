@@ -60,7 +60,9 @@ def entries(ns: str, **more: str) -> str:
 
 
 def keys_of(page: str, keys) -> list[str]:
-    return sorted((key for key in keys if f">{key}</a>" in page), key=page.index)
+    """Which of these keys are links of the page, in its order."""
+    places = {key: page.find(f">{key}</a>") for key in keys}
+    return sorted((key for key in keys if places[key] >= 0), key=lambda key: places[key])
 
 
 def test_namespaces_lead_to_their_entries_and_these_are_found_by_prefix(operators, wire, ns):

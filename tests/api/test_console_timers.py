@@ -60,7 +60,8 @@ def address_of(queue: str, key: str, *, cancel: bool = False) -> str:
 def keys_of(client, address: str, keys) -> list[str]:
     """Which of these keys the page lists, in its order."""
     page = client.page(address)
-    return sorted((key for key in keys if f">{key}</a>" in page), key=page.index)
+    places = {key: page.find(f">{key}</a>") for key in keys}
+    return sorted((key for key in keys if places[key] >= 0), key=lambda key: places[key])
 
 
 def test_timers_are_listed_by_key_and_found_by_prefix(operators, schedule, fresh_queue):
