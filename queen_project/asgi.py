@@ -23,7 +23,7 @@ from brokers import runtime  # noqa: E402  (models can be imported only now)
 from brokers.admin.application import ConsoleApplication  # noqa: E402
 from brokers.api.door import Door  # noqa: E402
 from brokers.services import background  # noqa: E402
-from queen_project import embedded_supervisor  # noqa: E402
+from queen_project import embedded_supervisor, urls  # noqa: E402
 from queen_project.settings import QUEEN_CONFIG  # noqa: E402
 
 
@@ -38,6 +38,7 @@ class CatchAll(URLRouter):
         return await self.routes[0].callback(scope, receive, send)
 
 
+assert urls.urlpatterns  # loaded now, and not by the first request, which would hold up others
 console = ConsoleApplication(django_application, body_bytes_max=QUEEN_CONFIG.server.body_bytes_max)
 door = Door(console, lambda: runtime.current_or_open(background.attach))
 application = ProtocolTypeRouter({"http": CatchAll([re_path(r"", door)])})

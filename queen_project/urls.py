@@ -3,7 +3,8 @@
 Whatever goes wrong before a view is reached is told as a page to a browser, else as JSON, like
 everything else.
 
-Imports brokers.api.urls, brokers.admin.answers. Named by settings.py as the ROOT_URLCONF.
+Imports brokers.api.urls, brokers.admin.{answers,registered}. Named by settings.py as the
+ROOT_URLCONF.
 """
 
 from django.contrib import admin
@@ -11,7 +12,10 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, URLResolver, include, path
 from django.views.generic import RedirectView
 
+from brokers.admin import registered
 from brokers.admin.answers import failure
+
+assert registered.AREAS  # importing it has registered them, before their addresses are asked for
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("brokers.api.urls")),

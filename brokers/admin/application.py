@@ -2,8 +2,9 @@
 
 It stands between the door and Django, where only what is no route of the API comes by. A file
 is answered in the loop and costs it microseconds (assets.py). A page is made in a thread, over
-a connection of Django's own, so no more of them are made at once than `PAGES_AT_ONCE`: neither
-the loop nor PostgreSQL has to bear more of the console than that, however many people look.
+a connection of Django's own, so no more of them are made at once than `PAGES_AT_ONCE`, and as
+many that act, which may take longer: neither the loop nor PostgreSQL has to bear more of the
+console than that, however many people look.
 
 Imports api/wire, assets, errors. Used by queen_project/asgi.py.
 """
@@ -19,6 +20,7 @@ from brokers.errors import Refusal
 
 PAGES_AT_ONCE = 4
 PAGES_WAITING_MAX = 200
+READS = frozenset({"GET", "HEAD"})
 RETRY_AFTER_S = 2
 SMALL_BYTES_MAX = 131_072
 LARGE_AT_ONCE = 2
@@ -32,7 +34,8 @@ class ConsoleApplication:
     def __init__(self, django_application: Any, *, body_bytes_max: int) -> None:
         self._django: Application = django_application
         self._body_bytes_max = body_bytes_max
-        self._turns = asyncio.Semaphore(PAGES_AT_ONCE)
+        self._reading = asyncio.Semaphore(PAGES_AT_ONCE)
+        self._acting = asyncio.Semaphore(PAGES_AT_ONCE)
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._waiting = 0
 
@@ -44,13 +47,16 @@ class ConsoleApplication:
         if name is not None:
             await assets.answer(name, scope, send)
             return
+        # daphne believes whoever claims a root path, and Django would look up another address
+        # than the one that the gate has judged.
+        plain = dict(scope, root_path="")
         body = await self._body(scope, receive)
         if self._waiting >= PAGES_WAITING_MAX:
             raise Refusal("too many pages are asked for at once", retry_after_s=RETRY_AFTER_S)
         self._waiting += 1
         try:
-            async with self._turns:
-                await self._django(scope, _replay(body, receive), send)
+            async with self._reading if scope["method"] in READS else self._acting:
+                await self._django(plain, _replay(body, receive), send)
         finally:
             self._waiting -= 1
 

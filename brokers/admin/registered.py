@@ -2,7 +2,7 @@
 
 A new area of the console adds its module here and nothing elsewhere.
 
-Imports the areas. Used by apps.py.
+Imports the areas. Used by queen_project/urls.py.
 """
 
 from brokers.admin import (
@@ -20,6 +20,7 @@ from brokers.admin import (
     user_pages,
 )
 
+# Named, so that importing them is no accident.
 AREAS = (
     api_key_pages,
     audit_pages,

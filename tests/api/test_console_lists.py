@@ -36,12 +36,12 @@ def rows(broker, database):
     with database.connect() as db:
         db.execute(
             "INSERT INTO queen_queue (tenant_id, name)"
-            " SELECT '00000000-0000-0000-0000-000000000001', format('list-%s-%s', %s::text, number)"
+            " SELECT '00000000-0000-0000-0000-000000000001', 'list-' || %s || '-' || number"
             " FROM generate_series(1, %s) AS number",
             [mark, ROWS],
         )
         [queue_id] = db.execute(
-            "SELECT id FROM queen_queue WHERE name = format('list-%s-1', %s::text)", [mark]
+            "SELECT id FROM queen_queue WHERE name = 'list-' || %s || '-1'", [mark]
         ).fetchone()
         db.execute(
             "INSERT INTO queen_partition (queue_id, name)"
@@ -61,7 +61,7 @@ def rows(broker, database):
         yield mark, queue_id
         db.execute("DELETE FROM queen_group WHERE queue_id = %s", [queue_id])
         db.execute("DELETE FROM queen_partition WHERE queue_id = %s", [queue_id])
-        db.execute("DELETE FROM queen_queue WHERE name LIKE 'list-%%'")
+        db.execute("DELETE FROM queen_queue WHERE name LIKE 'list-%'")
 
 
 @pytest.fixture

@@ -97,6 +97,30 @@ def test_one_command_starts_everything_and_keeps_what_it_stored(
     assert [m["transactionId"] for m in pop(second, fresh_queue).json()["messages"]] == ["one"]
 
 
+def test_a_fresh_broker_says_how_to_create_the_first_operator_and_once_there_is_one_no_more(
+    start_broker: StartBroker, data_dir: Path
+):
+    environment = embedded_environment(data_dir)
+    first = start_broker(**environment)
+    assert f"console: http://localhost:{first.port}/ has no operator yet" in first.log
+    assert "python manage.py createsuperuser" in first.log
+    named = {**os.environ, **environment, "DJANGO_SUPERUSER_PASSWORD": "a long passphrase"}
+    subprocess.run(
+        [
+            *(sys.executable, "manage.py", "createsuperuser", "--noinput"),
+            *("--username", "ann", "--email", "ann@example.com"),
+        ],
+        cwd=PROJECT_DIR,
+        env={name: value for name, value in named.items() if value is not None},
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert httpx.get(f"{first.url}/admin/").status_code == 302, "it asks for a login at once"
+    second = start_broker(**environment)
+    assert "has no operator yet" not in second.log
+
+
 def test_two_brokers_share_the_embedded_postgresql(
     start_broker: StartBroker, data_dir: Path, fresh_queue: str
 ):

@@ -146,11 +146,11 @@ class Command(BaseCommand):
         host = config.server.bind_addr
         host = f"[{host}]" if ":" in host else host
         scheme = "https" if config.listener.tls else "http"
-        address = f"{scheme}://{host}:{config.server.port}"
-        self.stdout.write(f"listening on {address}")
+        self.stdout.write(f"listening on {scheme}://{host}:{config.server.port}")
         if owned is False:
             self.stdout.write(
-                f"console: {address}/ has no operator yet and answers only on this machine;"
-                f" create the first one with: python manage.py createsuperuser"
+                f"console: {scheme}://localhost:{config.server.port}/ has no operator yet and"
+                f" answers only on this machine; create the first one with:"
+                f" python manage.py createsuperuser"
             )
         self.stdout.flush()
