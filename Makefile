@@ -8,14 +8,22 @@ BIN    := $(VENV)/bin
 # Two workers share one PostgreSQL; tests of one file stay together.
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
-.PHONY: run test lint format audit soak-spool clean
+.PHONY: run test lint format audit soak-spool screenshots chromium clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed
 	@exec $(BIN)/python manage.py broker $(ARGS)
 
-test: lint
+test: lint chromium
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The console's tests look at its pages in a real browser, Debian's.
+chromium:
+	@sh tests/browser/install_chromium.sh
+
+# The pictures of docs/screenshots, anew.
+screenshots: $(VENV)/.installed-dev chromium
+	$(BIN)/python -m pytest -n 0 tests/browser --screenshots docs/screenshots
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

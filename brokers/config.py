@@ -7,8 +7,8 @@ start; nothing here reads the environment.
 `low` and `high` are bounds whose breach stops the start; `floor` is where a smaller
 number is silently raised to, as operators of Queen MQ expect it.
 
-Imports config_access, config_postgres, config_status, config_values. Used by everything that can
-be tuned.
+Imports config_access, config_live, config_postgres, config_status, config_values. Used by
+everything that can be tuned.
 """
 
 import os
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from brokers.config_access import AuthConfig, ListenerConfig, QuotaConfig, TenancyConfig
+from brokers.config_live import LiveConfig
 from brokers.config_postgres import PostgresConfig
 from brokers.config_status import StatusConfig
 from brokers.config_values import (
@@ -357,6 +358,7 @@ class Config:
     sweeper: SweeperConfig = SweeperConfig()
     jobs: JobsConfig = JobsConfig()
     status: StatusConfig = StatusConfig()
+    live: LiveConfig = LiveConfig()
     leaders: LeadersConfig = LeadersConfig()
     auth: AuthConfig = AuthConfig()
     encryption: EncryptionConfig = EncryptionConfig()

@@ -1,11 +1,11 @@
-"""The ASGI application: Channels' router around the broker's door.
+"""The ASGI application: Channels' router around the broker's door and the dashboard's socket.
 
 URLRouter mounts one catch-all: it matches the decoded path, and names may hold slashes,
 so the door splits the raw path itself. Under `manage.py broker` the broker is open
 before the first request; under any other ASGI server the door opens one in the loop, and
 the embedded PostgreSQL is kept running from here.
 
-Imports brokers.api.door, brokers.admin.application, brokers.services.background,
+Imports brokers.{api.door,admin.application,live.routing,services.background},
 embedded_supervisor. Named by settings.py and serving.py.
 """
 
@@ -22,6 +22,7 @@ django_application = get_asgi_application()
 from brokers import runtime  # noqa: E402  (models can be imported only now)
 from brokers.admin.application import ConsoleApplication  # noqa: E402
 from brokers.api.door import Door  # noqa: E402
+from brokers.live import routing  # noqa: E402
 from brokers.services import background  # noqa: E402
 from queen_project import embedded_supervisor, urls  # noqa: E402
 from queen_project.settings import QUEEN_CONFIG  # noqa: E402
@@ -40,8 +41,16 @@ class CatchAll(URLRouter):
 
 assert urls.urlpatterns  # loaded now, and not by the first request, which would hold up others
 console = ConsoleApplication(django_application, body_bytes_max=QUEEN_CONFIG.server.body_bytes_max)
-door = Door(console, lambda: runtime.current_or_open(background.attach))
-application = ProtocolTypeRouter({"http": CatchAll([re_path(r"", door)])})
+
+
+def broker() -> runtime.Broker:
+    return runtime.current_or_open(background.attach)
+
+
+door = Door(console, broker)
+application = ProtocolTypeRouter(
+    {"http": CatchAll([re_path(r"", door)]), "websocket": routing.application(broker)}
+)
 
 if QUEEN_CONFIG.postgres.embedded and runtime.current() is None:
     embedded_supervisor.Supervisor(

@@ -1,11 +1,11 @@
 """One broker and one HTTP server in one event loop, from the first look to the clean stop.
 
-Stations of a stop: signal -> stop accepting -> answer parked pops -> let requests in
-flight finish (bounded) -> stop the broker -> go. A second signal, a moment later, goes at
-once: a deploy is a crash that we are built for.
+Stations of a stop: signal -> stop accepting -> close the sockets of viewers -> answer parked
+pops -> let requests in flight finish (bounded) -> stop the broker -> go. A second signal, a
+moment later, goes at once: a deploy is a crash that we are built for.
 
 Imports serving_uvicorn and serving_daphne (only the one in use), serving_share,
-brokers.runtime. Used by the broker command and workers.py.
+brokers.{live,runtime}. Used by the broker command and workers.py.
 """
 
 import asyncio
@@ -31,6 +31,7 @@ STOP_TIMEOUT_S = 30.0
 EXIT_FAST = 1
 SAME_WISH_S = 2.0
 GC_ALLOCATIONS = 50_000
+LIVE_CLOSE_S = 5.0
 
 
 class ListenError(Exception):
@@ -124,6 +125,7 @@ async def _serve(
     background.attach(broker, directories, mesh_socket=shared.mesh_socket if shared else None)
     runtime.set_current(broker)
     # Only now: it would open a broker of its own, and keep a PostgreSQL running for it.
+    from brokers.live import live
     from queen_project.asgi import application, door
 
     await broker.start()
@@ -146,6 +148,7 @@ async def _serve(
         sharer.close()
         await sharer.settled()
     front.stop_accepting()
+    await _bounded(live.close(broker), "the live pictures", LIVE_CLOSE_S)
     await _bounded(broker.drain(), "drain", config.server.drain_s + 1)
     await _bounded(front.finish(), "the HTTP server", config.server.drain_s + 5)
     await _bounded(broker.stop(), "the broker", STOP_TIMEOUT_S)

@@ -16,7 +16,7 @@ from typing import Any
 
 from daphne import server as daphne_server
 from daphne.http_protocol import HTTPFactory
-from daphne.ws_protocol import WebSocketFactory
+from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
 from OpenSSL import SSL
 from twisted.internet import reactor as twisted_reactor
 from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
@@ -32,6 +32,9 @@ reactor: Any = twisted_reactor  # which kind it is was decided when daphne was i
 logger = logging.getLogger(__name__)
 
 BODY_CHUNK_BYTES = 1_048_576
+HANDSHAKE_S = 20
+# A viewer sends nothing but numbers.
+SOCKET_BYTES_MAX = 1024
 
 
 def reactor_loop() -> asyncio.AbstractEventLoop:
@@ -53,11 +56,41 @@ class LimitedFactory(HTTPFactory):
         lost = protocol.connectionLost
 
         def count_and_lose(*args: Any) -> Any:
-            self._connections -= 1
+            self.count_lost()
             return lost(*args)
 
         protocol.connectionLost = count_and_lose
         self._connections += 1
+        return protocol
+
+    def count_lost(self) -> None:
+        self._connections -= 1
+
+
+class Socket(WebSocketProtocol):
+    def serverClose(self, code: int | None = None) -> None:
+        """Also with a code that only servers may send, such as 1001 at their stop."""
+        self.sendCloseFrame(code=1000 if code is None else code)
+
+
+class CountedSocketFactory(WebSocketFactory):
+    """A connection that became a websocket is lost as one; its HTTP side hears nothing of it."""
+
+    protocol = Socket
+
+    def __init__(self, server: Any, connections: LimitedFactory) -> None:
+        super().__init__(server, server="")
+        self._counter = connections
+
+    def buildProtocol(self, addr: Any) -> Any:
+        protocol = super().buildProtocol(addr)
+        lost = protocol.connectionLost
+
+        def count_and_lose(*args: Any) -> Any:
+            self._counter.count_lost()
+            return lost(*args)
+
+        protocol.connectionLost = count_and_lose
         return protocol
 
 
@@ -120,7 +153,13 @@ class DaphneFront:
         if self._limits.tls:
             contexts: Any = TlsContexts(Certificate(self._limits))
             self._factory = TLSMemoryBIOFactory(contexts, False, server.http_factory)
-        server.ws_factory = WebSocketFactory(server, server="")
+        server.ws_factory = CountedSocketFactory(server, server.http_factory)
+        server.ws_factory.setProtocolOptions(
+            allowNullOrigin=True,  # who may is for the application to say
+            openHandshakeTimeout=HANDSHAKE_S,
+            maxMessagePayloadSize=SOCKET_BYTES_MAX,
+            maxFramePayloadSize=SOCKET_BYTES_MAX,
+        )
         globalLogBeginner.beginLoggingTo([_discard], redirectStandardIO=False, discardBuffer=True)
         reactor.callLater(1, server.application_checker)
         if self._listener is not None:

@@ -252,6 +252,8 @@ class ShortWay(HttpToolsProtocol):
         return Exchange(match, scope, self.flow, keep_alive=parser.should_keep_alive())
 
     def _begin_cycle(self) -> None:
+        if self.parser.should_upgrade() and self._should_upgrade():
+            self.cycle = None  # what was last answered here is not to be begun anew
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects

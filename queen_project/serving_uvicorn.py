@@ -4,22 +4,32 @@ uvicorn would replace the SIGTERM handler, close idle connections after 5 s and 
 broken request line with plain text; here it does none of that. Nor does it bound the size of a
 head, the time that a request takes to come, or the number of connections: here all three are.
 
-Imports brokers.{api,config}, serving_short, tls. Used by serving.py.
+One address can be asked to become a websocket, that of the dashboard; everywhere else such a
+request is one like any other.
+
+Imports brokers.{api,config,live.routing}, serving_short, tls. Used by serving.py.
 """
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from brokers.api.door import Door
 from brokers.config import Config, ListenerConfig
+from brokers.live.routing import PATH as SOCKET_PATH
 from queen_project.serving_short import HotSide, ShortWay
 from queen_project.tls import Certificate
+
+# What the library has to say of a socket that is opened is nothing to be told of.
+socket_logger = logging.getLogger(f"{__name__}.sockets")
+socket_logger.setLevel(logging.WARNING)
 
 BROKEN_REQUEST = b'{"error":"invalid HTTP request"}'
 HEAD_TOO_LARGE = b'{"error":"the head of the request is too large"}'
@@ -27,6 +37,9 @@ TOO_SLOW = b'{"error":"the request took too long to come"}'
 LOOK_EVERY_S = 1.0
 # A TLS peer that does not answer our goodbye must not keep the connection, or a stop, waiting.
 GOODBYE_S = 1.0
+SOCKET_URL = b"/" + SOCKET_PATH.encode("ascii")
+# A viewer sends nothing but numbers.
+SOCKET_BYTES_MAX = 1024
 
 
 class Corked:
@@ -60,8 +73,21 @@ class Corked:
         if self._tls:
             self._loop.call_later(GOODBYE_S, self._transport.abort)
 
+    def uncorked(self) -> asyncio.Transport:
+        """The transport itself, with all that was written before sent."""
+        self._send()
+        return self._transport
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """A websocket, of which nobody needs to read in the log that it was opened."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.logger = socket_logger
 
 
 class JsonProtocol(ShortWay):
@@ -108,6 +134,21 @@ class JsonProtocol(ShortWay):
             raise ValueError("head too large")  # which ends the parser's work
         self._head_open, self._head_bytes = False, 0
         super().on_headers_complete()
+
+    def _should_upgrade_to_ws(self) -> bool:
+        """At one address, and never while an answer is still to be sent on this connection."""
+        if self.url.partition(b"?")[0] != SOCKET_URL or self.pipeline:
+            return False
+        return self.cycle is None or self.cycle.response_complete
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """It is answered as the plain request that it is too."""
+
+    def handle_websocket_upgrade(self) -> None:
+        """Its frames are written whole: nothing is gained by holding them back."""
+        self.begun_at = None
+        self.transport = self.transport.uncorked()  # type: ignore[attr-defined]
+        super().handle_websocket_upgrade()
 
     def _size_of_head(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
@@ -175,7 +216,10 @@ class UvicornFront:
             uvicorn.Config(
                 application,
                 http=protocol,
-                ws="none",
+                ws=SocketProtocol,
+                ws_max_size=SOCKET_BYTES_MAX,
+                ws_per_message_deflate=False,
+                ws_ping_interval=None,  # a viewer says what it has seen
                 loop="none",
                 lifespan="off",
                 interface="asgi3",

@@ -3,7 +3,7 @@
 Whatever goes wrong before a view is reached is told as a page to a browser, else as JSON, like
 everything else.
 
-Imports brokers.api.urls, brokers.admin.{answers,registered}. Named by settings.py as the
+Imports brokers.{api,live}.urls, brokers.admin.{answers,registered}. Named by settings.py as the
 ROOT_URLCONF.
 """
 
@@ -19,7 +19,7 @@ assert registered.AREAS  # importing it has registered them, before their addres
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("brokers.api.urls")),
-    path("", RedirectView.as_view(url="/admin/")),
+    path("", include("brokers.live.urls")),
     path("admin", RedirectView.as_view(url="/admin/")),
     path("admin/", admin.site.urls),
 ]

@@ -50,6 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PROGRAM",
         help="brokers reach PostgreSQL through this PgBouncer, in transaction mode",
     )
+    parser.addoption(
+        "--screenshots",
+        metavar="DIRECTORY",
+        help="tests of the console write pictures of its pages there: docs/screenshots",
+    )
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from brokers.errors import BrokerError, error_text
 
 log = logging.getLogger(__name__)
 
-PAGES = ("/admin/", "/console/")
+PAGES = ("/admin/", "/console/", "/queues/")
 LOGIN_PATH = "/admin/login/"
 OPEN = (LOGIN_PATH, "/admin/logout/", "/admin/jsi18n/")
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -33,7 +33,7 @@ READ_ONLY = "There is no operator yet, so the console only shows and changes not
 
 
 def is_console(path: str) -> bool:
-    return path in ("/", "/admin") or path.startswith(PAGES)
+    return path in ("/", "/admin", "/queues") or path.startswith(PAGES)
 
 
 def gate(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable:

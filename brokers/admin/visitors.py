@@ -16,7 +16,6 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
-from channels.db import database_sync_to_async
 from django.conf import settings
 from django.contrib import auth
 from django.contrib.auth.models import AnonymousUser
@@ -115,17 +114,17 @@ def users_exist() -> bool:
     return auth.get_user_model().objects.exists()
 
 
-async def judge_socket(scope: Mapping[str, Any]) -> Verdict:
+def judge_scope(scope: Mapping[str, Any]) -> Verdict:
     """The same for a websocket, which has a scope and the cookies of the page that opens it.
 
     A socket is no page: the browser lets any site open one, with our cookies. So its Origin
-    has to be the host that it asks.
+    has to be the host that it asks. Asks the database, so not in the loop.
     """
     peer = Peer.of_scope(scope)
     origin = header(scope, b"origin")
     if origin and urlsplit(origin).netloc != peer.host and origin not in _trusted_origins():
         return Verdict(why=CLOSED)
-    return await database_sync_to_async(_judge_cookies)(header(scope, b"cookie"), peer)
+    return _judge_cookies(header(scope, b"cookie"), peer)
 
 
 def _judge_cookies(cookies: str, peer: Peer) -> Verdict:

@@ -25,7 +25,7 @@ TENANT_HEADER = b"x-queen-tenant"
 # Routes that may be closed although they are public by the table.
 METRICS = frozenset({"prometheus", "metrics"})
 # What is no route of the table but a page: open to everybody, or a door of its own (/admin/).
-PUBLIC_PAGES = ("/assets/", "/favicon", "/static/", "/admin/", "/console/")
+PUBLIC_PAGES = ("/assets/", "/favicon", "/static/", "/admin/", "/console/", "/queues/")
 
 _uuid = re.compile(rb"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -49,7 +49,7 @@ async def authorize_page(broker: "Broker", scope: Scope, raw_path: bytes) -> Non
     if not broker.access.required:
         return
     path = scope["path"]
-    if path in ("/", "/admin") or path.startswith(PUBLIC_PAGES):
+    if path in ("/", "/admin", "/queues") or path.startswith(PUBLIC_PAGES):
         return
     if not broker.access.skips(raw_path):
         await _caller(broker, Level.READ_WRITE, scope)

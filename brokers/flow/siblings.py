@@ -1,11 +1,12 @@
 """The other workers of this broker, and what they count.
 
-Each worker listens on a Unix socket in the run directory and tells whoever connects, at once,
-its metrics and the state of its spool. The worker that a client reached asks all others at
-the same time, bounded in time and bytes. One that is dead or does not answer is left out and
-said to be missing. Nobody asks in between: a scrape costs what it always did, once a worker.
+Each worker listens on a Unix socket in the run directory. Whoever connects says in one byte
+what it wants to know, the metrics and the state of the spool or the short pulse (pulse.py), and
+is told at once. The worker that a client reached asks all others at the same time, bounded in
+time and bytes. One that is dead or does not answer is left out and said to be missing. Nobody
+asks in between: a scrape costs what it always did, once a worker.
 
-Imports domain, merged_metrics. Used by runtime.py, services/workers.py.
+Imports domain, merged_metrics, pulse. Used by runtime.py, services/workers.py and live/.
 """
 
 import asyncio
@@ -14,13 +15,15 @@ import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import REGISTRY
 from prometheus_client.core import Metric
 
 from brokers import merged_metrics
 from brokers.domain import SpoolStatus
+from brokers.flow import pulse
+from brokers.flow.pulse import Pulse
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -29,6 +32,8 @@ log = logging.getLogger(__name__)
 
 ASK_S = 1.0
 REPORT_BYTES_MAX = 16_777_216
+# What one wants to know.
+METRICS, PULSE = b"m", b"p"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,31 +76,41 @@ class Siblings:
         missing = [n for n, report in zip(self._others, asked, strict=True) if report is None]
         return [self._report(), *answers], missing
 
+    async def pulses(self) -> tuple[list[Pulse], list[int]]:
+        """The pulses of all workers that answer, ours first, and the numbers of the others."""
+        asked = await asyncio.gather(*(self._pulse(number) for number in self._others))
+        answers = [one for one in asked if one is not None]
+        missing = [n for n, one in zip(self._others, asked, strict=True) if one is None]
+        return [pulse.take(self._broker), *answers], missing
+
     def _report(self) -> WorkerReport:
         broker = self._broker
         spool = SpoolStatus(healthy=broker.ready) if broker.spool is None else broker.spool.status()
         return WorkerReport(worker=self._worker, families=list(REGISTRY.collect()), spool=spool)
 
-    async def _tell(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        report = self._report()
-        document = [report.worker, merged_metrics.packed(report.families), report.spool]
+    async def _tell(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            writer.write(json.dumps(document, separators=(",", ":")).encode("ascii"))
             async with asyncio.timeout(ASK_S):
+                wanted = await reader.read(1)
+                writer.write(self._document(wanted))
                 await writer.drain()
         except (OSError, TimeoutError) as error:
             log.debug("a worker did not wait for its answer: %s", error)
         finally:
             writer.close()
 
+    def _document(self, wanted: bytes) -> bytes:
+        document: Any
+        if wanted == PULSE:
+            document = pulse.take(self._broker)
+        else:
+            report = self._report()
+            document = [report.worker, merged_metrics.packed(report.families), report.spool]
+        return json.dumps(document, separators=(",", ":")).encode("ascii")
+
     async def _ask(self, number: int) -> WorkerReport | None:
         try:
-            async with asyncio.timeout(ASK_S):
-                path = _socket(self._run_dir, number)
-                reader, writer = await asyncio.open_unix_connection(path)
-                with contextlib.closing(writer):
-                    text = await _read(reader)
-            worker, families, spool = json.loads(text)
+            worker, families, spool = await self._answer(number, METRICS)
             return WorkerReport(
                 worker=worker,
                 families=merged_metrics.unpacked(families),
@@ -104,6 +119,20 @@ class Siblings:
         except (OSError, TimeoutError, ValueError, TypeError) as error:
             log.warning("worker %d does not tell what it counts: %s", number, error or "no answer")
             return None
+
+    async def _pulse(self, number: int) -> Pulse | None:
+        try:
+            return pulse.read(await self._answer(number, PULSE))
+        except (OSError, TimeoutError, ValueError, TypeError) as error:
+            log.debug("worker %d does not tell its pulse: %s", number, error or "no answer")
+            return None
+
+    async def _answer(self, number: int, wanted: bytes) -> Any:
+        async with asyncio.timeout(ASK_S):
+            reader, writer = await asyncio.open_unix_connection(_socket(self._run_dir, number))
+            with contextlib.closing(writer):
+                writer.write(wanted)
+                return json.loads(await _read(reader))
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:

@@ -1,0 +1,110 @@
+"""The console in a browser: how a test opens a page of it, and what it asks of every page.
+
+Imports chromium, operators, tests.harness. Used by conftest.py and the tests.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+
+from tests import harness
+from tests.browser.chromium import DESKTOP, PHONE, Browser
+from tests.browser.operators import Operator, make_operator, make_session
+
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+AXE_RUN = """
+const done = arguments[arguments.length - 1];
+axe.run(document, {resultTypes: ["violations"]}).then(
+  (found) => done(found.violations.map((one) => ({
+    rule: one.id, impact: one.impact, help: one.help,
+    where: one.nodes.slice(0, 5).map((node) => node.target.join(" ") + ": " + node.failureSummary),
+  }))),
+  (error) => done([{rule: "axe itself", help: String(error)}]));
+"""
+SESSION_COOKIE = "sessionid"
+
+
+class Console:
+    """A browser at one broker's console."""
+
+    def __init__(
+        self,
+        browser: Browser,
+        broker: harness.BrokerProcess,
+        db: psycopg.Connection[Any],
+        shots: Path | None,
+    ) -> None:
+        self.browser = browser
+        self.broker = broker
+        self.db = db
+        self._shots = shots
+
+    @property
+    def url(self) -> str:
+        return self.broker.url
+
+    def sign_in(self, operator: Operator | None = None, **as_operator: Any) -> Operator:
+        """With the session of that user, or of a new one (operators.make_operator)."""
+        if operator is None:
+            operator = make_operator(self.db, **(as_operator or {"superuser": True}))
+        self.browser.cookie(self.url, SESSION_COOKIE, make_session(self.db, operator))
+        return operator
+
+    @property
+    def takes_pictures(self) -> bool:
+        return self._shots is not None
+
+    def open(self, path: str = "/") -> None:
+        self.browser.get(self.url + path)
+
+    def api(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """The broker's HTTP interface, as any client uses it."""
+        answer = httpx.request(method, self.url + path, timeout=60, **options)
+        assert answer.status_code < 300, f"{answer.status_code}: {answer.text}"
+        return answer
+
+    def push(self, queue: str, payloads: list[Any], partition: str = "Default") -> None:
+        items = [{"queue": queue, "partition": partition, "payload": one} for one in payloads]
+        self.api("POST", "/api/v1/push", json={"items": items})
+
+    def check(self, *schemes: str) -> None:
+        """Accessible by axe in each colour scheme; nothing complained of; no sideways scroll."""
+        for scheme in schemes or ("light", "dark"):
+            self.browser.media(scheme=scheme)
+            # By the driver, not by the page: the policy of the page has no say in it.
+            self.browser.execute_script(AXE.read_text())
+            found = self.browser.execute_async_script(AXE_RUN)
+            where = f"{self.browser.current_url}, {scheme}"
+            assert not found, f"axe at {where}:\n{json.dumps(found, indent=1)}"
+        assert not self.browser.complaints()
+        assert not self.scrolls_sideways(), f"{self.browser.current_url} is too wide"
+
+    def scrolls_sideways(self) -> bool:
+        return bool(
+            self.browser.execute_script(
+                "const page = document.documentElement;"
+                " return page.scrollWidth > page.clientWidth + 1;"
+            )
+        )
+
+    def shoot(self, name: str, ready: Callable[[], None] = lambda: None) -> None:
+        """Pictures for the documentation, if they were asked for (`--screenshots DIRECTORY`):
+        <name>-light, <name>-dark at desktop width, <name>-phone.
+        """
+        if self._shots is None:
+            return
+        for kind, scheme, size in (
+            ("light", "light", DESKTOP),
+            ("dark", "dark", DESKTOP),
+            ("phone", "light", PHONE),
+        ):
+            self.browser.media(scheme=scheme, motion="reduce")
+            self.browser.size(*size)
+            ready()
+            self.browser.picture(self._shots / f"{name}-{kind}.webp")
+        self.browser.media(scheme="light")
+        self.browser.size(*DESKTOP)
