@@ -17,11 +17,17 @@ def _tile(name: str, title: str, part: str, unit: str = "", *notes: str) -> dict
 
 
 def _table(
-    name: str, title: str, part: str, *columns: str, wide: bool = False, texts: int = 1
+    name: str,
+    title: str,
+    part: str,
+    *columns: str,
+    wide: bool = False,
+    texts: int = 1,
+    note: str = "",
 ) -> dict[str, Any]:
     """All columns but the first `texts` hold numbers."""
     told = [{"title": one, "number": no >= texts} for no, one in enumerate(columns)]
-    return {"id": name, "title": title, "part": part, "columns": told, "wide": wide}
+    return {"id": name, "title": title, "part": part, "columns": told, "wide": wide, "note": note}
 
 
 TILES = (
@@ -29,7 +35,7 @@ TILES = (
     _tile("popped", "Delivered", "traffic", "/s", "popped-total"),
     _tile("acked", "Acknowledged", "traffic", "/s", "failed"),
     _tile("pending", "Pending", "totals", "", "pending-note", "processing"),
-    _tile("oldest", "Oldest not consumed", "totals"),
+    _tile("oldest", "Oldest waiting", "totals"),
     _tile("dead", "Dead letters", "totals", "", "dead-note"),
     _tile("parked", "Parked consumers", "traffic"),
     _tile("timers", "Timers due", "timers", "", "timers-note"),
@@ -79,6 +85,7 @@ HEALTH = (
         "Up for",
         wide=True,
         texts=2,
+        note="Messages a second are those of the latest minute that a broker wrote down.",
     ),
 )
 

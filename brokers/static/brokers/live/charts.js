@@ -21,10 +21,10 @@
     const space = "http://www.w3.org/2000/svg";
     const picture = document.createElementNS(space, "svg");
     const stroke = document.createElementNS(space, "line");
-    for (const [key, value] of [["width", 34], ["height", 10], ["aria-hidden", "true"]]) {
+    for (const [key, value] of [["width", 26], ["height", 10], ["aria-hidden", "true"]]) {
       picture.setAttribute(key, value);
     }
-    const drawn = [["x1", 0], ["x2", 34], ["y1", 5], ["y2", 5], ["stroke-width", 2.5]];
+    const drawn = [["x1", 0], ["x2", 26], ["y1", 5], ["y2", 5], ["stroke-width", 2.5]];
     drawn.push(["stroke-dasharray", DASHES[line.dash].join(" ")], ["class", `stroke-${line.color}`]);
     for (const [key, value] of drawn) stroke.setAttribute(key, value);
     picture.append(stroke);
@@ -71,7 +71,7 @@
         cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
         scales: { y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
         axes: [
-          { ...axis, space: 70, values: (plot, at) => this.times(at) },
+          { ...axis, space: 70, size: 30, values: (plot, at) => this.times(at) },
           {
             ...axis, label: this.unit, labelSize: 18, size: 58,
             values: (plot, at) => at.map((value) => this.short(value)),

@@ -63,11 +63,11 @@
     put("tile-pushed", measured("pushed"));
     put("tile-popped", measured("popped"));
     put("tile-acked", measured("acked"));
-    put("tile-failed", `failed ${rates ? rate(rates.failed) : UNKNOWN}/s`, rates && rates.failed ? "warn" : "");
+    put("tile-failed", `refused ${rates ? rate(rates.failed) : UNKNOWN}/s`, rates && rates.failed ? "warn" : "");
     put("tile-pushed-total", traffic ? `${exact(traffic.totals.pushed)} since the start` : "");
     put("tile-popped-total", traffic ? `${exact(traffic.totals.popped)} since the start` : "");
     const counted = totals && totals.counted_s !== null ? totals : null;
-    const when = totals ? (counted ? `counted ${span(totals.counted_s)} ago` : "not counted yet") : "";
+    const when = totals ? (counted ? `counted ${totals.counted_s < 1 ? "just now" : `${span(totals.counted_s)} ago`}` : "not counted yet") : "";
     put("tile-pending", counted ? exact(counted.pending) : UNKNOWN);
     put("tile-pending-note", when);
     put("tile-processing", counted ? `${exact(counted.processing)} in process` : "");
@@ -258,7 +258,7 @@
   const failures = new Chart(byId("chart-failures"), {
     unit: "messages per second",
     lines: [
-      { name: "failed acknowledgements", color: "line-failed", dash: "solid" },
+      { name: "refused acks", color: "line-failed", dash: "solid" },
       { name: "dead letters", color: "line-dead", dash: "dashed" },
     ],
     write: (value) => (value === null || value === undefined ? UNKNOWN : `${rate(value)}/s`),

@@ -11,7 +11,7 @@
       { name: "pushed", color: "line-push", dash: "solid" },
       { name: "delivered", color: "line-pop", dash: "dashed" },
       { name: "acknowledged", color: "line-ack", dash: "dotted" },
-      { name: "failed", color: "line-failed", dash: "mixed" },
+      { name: "refused", color: "line-failed", dash: "mixed" },
     ],
     write: (value) => (unknown(value) ? Figures.UNKNOWN : `${Figures.rate(value)}/s`),
   });
