@@ -80,7 +80,8 @@ class Console:
             found = self.browser.execute_async_script(AXE_RUN)
             where = f"{self.browser.current_url}, {scheme}"
             assert not found, f"axe at {where}:\n{json.dumps(found, indent=1)}"
-        assert not self.browser.complaints()
+        complaints = self.browser.complaints()
+        assert not complaints, complaints
         assert not self.scrolls_sideways(), f"{self.browser.current_url} is too wide"
 
     def scrolls_sideways(self) -> bool:
