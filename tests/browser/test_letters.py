@@ -110,7 +110,7 @@ def test_a_redrive_of_a_thousand_shows_how_far_it_is_until_it_is_done(console, q
     console.open(f"/admin/dead-letters/?queue={queue}")
     follow(browser, "Redrive all that match")
     assert "1,000 dead letters will be moved" in browser.text("#content")
-    fill(browser, "rate", "400")
+    fill(browser, "rate", "100")
     press(browser, "input[type=submit]")
     seen = set()
 
@@ -120,7 +120,6 @@ def test_a_redrive_of_a_thousand_shows_how_far_it_is_until_it_is_done(console, q
         seen.add(told)
         return told.startswith("done")
 
-    console.check("light")
     browser.until(watched, timeout_s=60)
     assert "1000 moved of 1000" in browser.text("#content [role=status]")
     assert any(told.startswith("running") for told in seen)

@@ -4,18 +4,25 @@
 
 starts a durable PostgreSQL and a broker of its own, fills in letters of 200 queues (half of
 them of one), as many timers and key/value entries as a tenth of that, makes an operator, and
-asks every list five times over HTTP, as a browser would. Told: the median and the slowest.
+asks every list five times over HTTP, as a browser would. Told: the median and the slowest, and
+how much processor time of the broker and of PostgreSQL the median one took.
 
-The verdict is PASS when every median is under 500 ms.
+The verdict is PASS when every median is under 500 ms. `--by processor` judges the processor
+time instead, for a machine that is not its own.
 """
 
 import argparse
+import logging
 import os
 import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from queen_project import embedded
+from tests import harness
+from tests.process.management_scale import processor_ns
 
 LIMIT_MS = 500.0
 ASKED = 5
@@ -84,9 +91,8 @@ def fill(database, letters: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--letters", type=int, default=1_000_000)
+    parser.add_argument("--by", choices=["time", "processor"], default="time")
     arguments = parser.parse_args()
-    from tests import harness  # it chooses a directory when it is imported
-
     data_dir = Path(tempfile.mkdtemp(prefix="queen-letters-", dir="/tmp"))
     data_dir.chmod(0o711)
     os.environ.update(
@@ -104,17 +110,19 @@ def main() -> int:
         began = time.monotonic()
         fill(postgres.database, arguments.letters)
         print(f"{arguments.letters:,} letters in {time.monotonic() - began:.0f} s", flush=True)
-        return measure(broker.url, arguments.letters)
+        roots = [broker.pid, embedded.status(data_dir).pid or 0]
+        return measure(broker.url, arguments.letters, roots, by=arguments.by)
     finally:
         if broker is not None:
             broker.kill()
         postgres.remove()
 
 
-def measure(url: str, letters: int) -> int:
+def measure(url: str, letters: int, roots: list[int], *, by: str) -> int:
     import django
 
     django.setup()
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     from datetime import UTC, datetime, timedelta
 
     from tests.console_parts import ConsoleClient, make_user
@@ -123,14 +131,19 @@ def measure(url: str, letters: int) -> int:
     slow = 0
     with ConsoleClient.at(url, make_user("Administrator")) as console:
         for name, address in PAGES.items():
-            took = []
+            took, worked = [], []
             for _ in range(ASKED):
-                began = time.perf_counter()
+                spent, began = processor_ns(roots), time.perf_counter()
                 console.page(address.format(deep=deep))
                 took.append((time.perf_counter() - began) * 1000)
-            median = statistics.median(took)
-            slow += median > LIMIT_MS
-            print(f"{name:32} median {median:7.1f} ms, slowest {max(took):7.1f} ms", flush=True)
+                worked.append((processor_ns(roots) - spent) / 1e6)
+            median, processor = statistics.median(took), statistics.median(worked)
+            slow += (processor if by == "processor" else median) > LIMIT_MS
+            print(
+                f"{name:32} median {median:7.1f} ms, slowest {max(took):7.1f} ms,"
+                f" processor {processor:6.1f} ms",
+                flush=True,
+            )
     print("PASS" if not slow else f"FAIL: {slow} over {LIMIT_MS:.0f} ms")
     return 1 if slow else 0
 
