@@ -9,10 +9,14 @@ from brokers.admin import (
     api_key_pages,
     audit_pages,
     broker_pages,
+    dead_letters,
     group_pages,
+    kv,
     partition_pages,
     queue_pages,
+    redrives,
     switch_pages,
+    timers,
     user_pages,
 )
 
@@ -21,9 +25,13 @@ AREAS = (
     api_key_pages,
     audit_pages,
     broker_pages,
+    dead_letters,
     group_pages,
+    kv,
     partition_pages,
     queue_pages,
+    redrives,
     switch_pages,
+    timers,
     user_pages,
 )

@@ -149,6 +149,7 @@ class DeadLetter(models.Model):
 
     class Meta:
         db_table = "queen_dead_letter"
+        permissions = [("open_deadletter", "Can see the payload of an encrypted dead letter")]
         constraints = [
             models.UniqueConstraint(
                 fields=["partition", "consumer_group", "message_offset"],

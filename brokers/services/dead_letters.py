@@ -2,10 +2,11 @@
 
 Stations of a replay: find -> destination -> frame -> (move, one commit) -> announce. The
 new message is `dlq:<id of the dead letter>`, so a replay whose answer was lost is found
-out by the dedup window, and its row is kept.
+out by the dedup window, and its row is kept. With another payload it is the same move: of
+two operators who press at once, one moves the letter and the other finds it gone.
 
 Imports frames, domain, encryption, store, services/maintenance. Called by
-api/views/dead_letters.py.
+api/views/dead_letters.py and the admin.
 """
 
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ REPLAY_ROUNDS = 3
 TIMER_GROUP = "__timer__"
 TIMER = "a timer that could not be fired is not replayed: schedule it anew"
 NO_KEY = "the destination encrypts its messages, and this broker has no key"
+NO_KEY_FOR_EDIT = "the payload is encrypted, and this broker has no key; nothing was moved"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +48,17 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """`queue` and `partition` None: where the message came from."""
+    """`queue` and `partition` None: where the message came from.
+
+    `payload` is a JSON value in place of the letter's own. What the producer did not write
+    is not told as the producer's: the new message has no `producerSub` then.
+    """
 
     tenant: UUID
     dead_letter_id: UUID
     queue: str | None = None
     partition: str | None = None
+    payload: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +149,9 @@ async def replay(broker: "Broker", request: ReplayRequest) -> Replayed | None:
             return None
         if letter.group == TIMER_GROUP:
             raise StoreError(TIMER)
-        if letter.encrypted:
+        if request.payload is not None:
+            letter = await _edited(keys, letter, request.payload)
+        elif letter.encrypted:
             await _check_readable(keys, letter.payload)
         queue = letter.queue if request.queue is None else request.queue
         partition = letter.partition if request.partition is None else request.partition
@@ -190,6 +199,16 @@ async def _check_readable(keys: KeyRing, payload: bytes) -> None:
         await bounded(partial(keys.open, payload), len(payload))
     except UndecryptableError as error:
         raise StoreError(f"{error}; nothing was moved") from None
+
+
+async def _edited(keys: KeyRing, letter: DeadLetter, payload: bytes) -> DeadLetter:
+    """The letter with another payload, in an envelope if its own lies in one."""
+    letter = letter._replace(producer_sub=None)
+    if not letter.encrypted:
+        return letter._replace(payload=payload)
+    if not keys.can_seal:
+        raise StoreError(NO_KEY_FOR_EDIT)
+    return letter._replace(payload=await bounded(partial(keys.seal, payload), len(payload)))
 
 
 def _message(letter: DeadLetter, place: PartitionRow, message_id: str) -> PushGroup:

@@ -27,6 +27,7 @@ NOT_READY = "the operator's switches have not been read yet"
 DISABLED = "key/value state was paused by an operator"
 DISABLED_RETRY_AFTER_S = 5
 NAMESPACES_MAX = 10_000
+NAMESPACE_KEYS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,20 @@ async def namespaces(broker: "Broker", tenant: UUID) -> list[tuple[str, int]]:
     try:
         return await kv_calls.kv_namespace_list(
             broker.kv.pool.fetch, tenant, namespaces_max=NAMESPACES_MAX
+        )
+    except StoreError as error:
+        raise _unavailable(error) from error
+
+
+async def namespace_page(
+    broker: "Broker", tenant: UUID, *, after: str | None, limit: int
+) -> list[tuple[str, int]]:
+    """Namespaces behind `after`, and how many keys each has: NAMESPACE_KEYS_MAX + 1 is more
+    than anybody counted."""
+    await _admit(broker, tenant, (), reads=1, writes=0)
+    try:
+        return await kv_calls.kv_namespace_page(
+            broker.kv.pool.fetch, tenant, after=after, limit=limit, count_max=NAMESPACE_KEYS_MAX
         )
     except StoreError as error:
         raise _unavailable(error) from error

@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -69,10 +70,13 @@ class RedriveRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListRequest:
+    """`before` is the place of a job, its `created_at` and id: only older ones are listed."""
+
     tenant: UUID
     state: str | None
     limit: int
-    offset: int
+    offset: int = 0
+    before: tuple[datetime, str] | None = None
 
 
 async def create(broker: "Broker", request: RedriveRequest) -> RedriveRow:
@@ -122,6 +126,7 @@ async def page(broker: "Broker", request: ListRequest) -> list[RedriveRow]:
         state=request.state,
         limit=request.limit,
         offset=request.offset,
+        before=request.before,
     )
 
 

@@ -44,6 +44,19 @@ class Page:
     truncated: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowseRequest:
+    """`place` is a queue and a key; None is the end that the look starts from. A prefix of
+    keys needs a queue."""
+
+    tenant: UUID
+    queue: str | None = None
+    prefix: str = ""
+    backward: bool = False
+    place: tuple[str, str] | None = None
+    limit: int = 100
+
+
 async def apply(broker: "Broker", request: ApplyRequest) -> list[TimerOutcome]:
     """Carry out a batch in one commit; one outcome each, in request order.
 
@@ -144,6 +157,19 @@ async def page(
     except StoreError as error:
         raise refusal(error) from error
     return Page(timers=timers[:limit], truncated=len(timers) > limit)
+
+
+async def browse(broker: "Broker", request: BrowseRequest) -> list[tuple[str, Timer]]:
+    """Timers with their queues, for operators: by queue and key behind the place, or backward."""
+    return await timer_calls.timer_browse(
+        broker.reads.fetch,
+        request.tenant,
+        queue=request.queue,
+        prefix=request.prefix,
+        backward=request.backward,
+        place=request.place,
+        limit=request.limit,
+    )
 
 
 async def count(broker: "Broker", tenant: UUID, queue: str, prefix: str) -> int:

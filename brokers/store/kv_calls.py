@@ -35,6 +35,10 @@ SELECT key, value, version, expires_at, updated_at, expired, more
        %s::bigint, clock_timestamp())
 """
 KV_NAMESPACE_LIST = "SELECT namespace, keys FROM queen_kv_namespace_list_v1(%s::uuid, %s::integer)"
+KV_NAMESPACE_PAGE = """
+SELECT namespace, keys
+  FROM queen_kv_namespace_page_v1(%s::uuid, %s::text, %s::integer, %s::integer)
+"""
 KV_PRUNE = "SELECT removed, waiting, oldest_s FROM queen_kv_prune_v1(%s::integer)"
 SWITCH_SET = "SELECT queen_switch_set_v1(%s::jsonb)"
 
@@ -224,6 +228,14 @@ async def kv_namespace_list(
     fetch: Fetch, tenant: UUID, *, namespaces_max: int
 ) -> list[tuple[str, int]]:
     rows = await fetch(KV_NAMESPACE_LIST, (str(tenant), namespaces_max))
+    return [(name, keys) for name, keys in rows]
+
+
+async def kv_namespace_page(
+    fetch: Fetch, tenant: UUID, *, after: str | None, limit: int, count_max: int
+) -> list[tuple[str, int]]:
+    """Namespaces behind `after`; of more keys than `count_max`, one more is told."""
+    rows = await fetch(KV_NAMESPACE_PAGE, (str(tenant), after, limit, count_max))
     return [(name, keys) for name, keys in rows]
 
 

@@ -25,7 +25,8 @@ REDRIVE_LIST = """
 SELECT id::text, queue_name, consumer_group, error_text, failed_from, failed_to, target_queue,
        target_partition, rate, state, total, looked_at, moved, skipped, problem, created_at,
        updated_at, finished_at
-  FROM queen_redrive_list_v1(%s::uuid, %s::uuid, %s::text, %s::integer, %s::bigint)
+  FROM queen_redrive_list_v1(
+       %s::uuid, %s::uuid, %s::text, %s::integer, %s::bigint, %s::timestamptz, %s::uuid)
 """
 REDRIVE_TURN = "SELECT queen_redrive_turn_v1(%s::uuid, %s::uuid, %s::text)"
 REDRIVE_FAIL = "SELECT queen_redrive_fail_v1(%s::bigint, %s::uuid, %s::text)"
@@ -164,9 +165,12 @@ async def redrive_list(
     state: str | None = None,
     limit: int = 1,
     offset: int = 0,
+    before: tuple[datetime, str] | None = None,
 ) -> list[RedriveRow]:
+    """One job, or those made before another one (its `created_at` and id)."""
     asked = None if redrive_id is None else str(redrive_id)
-    rows = await fetch(REDRIVE_LIST, (str(tenant), asked, state, limit, offset))
+    at, before_id = (None, None) if before is None else before
+    rows = await fetch(REDRIVE_LIST, (str(tenant), asked, state, limit, offset, at, before_id))
     return [RedriveRow(*row) for row in rows]
 
 

@@ -28,6 +28,11 @@ SELECT timer_key, partition, (extract(epoch FROM deliver_at) * 1000000)::bigint,
 """
 TIMER_PEEK = f"{_SHOWN}, payload FROM queen_timer_peek_v1(%s::uuid, %s::text, %s::text)"
 TIMER_LIST = f"{_SHOWN} FROM queen_timer_list_v1(%s::uuid, %s::text, %s::text, %s::integer)"
+TIMER_BROWSE = f"""
+{_SHOWN}, queue
+  FROM queen_timer_browse_v1(
+       %s::uuid, %s::text, %s::text, %s::boolean, %s::text, %s::text, %s::integer)
+"""
 TIMER_COUNT = "SELECT queen_timer_count_v1(%s::uuid, %s::text, %s::text)"
 TIMER_PROBE = "SELECT due, late_us, next_us FROM queen_timer_probe_v1(%s::integer, %s::bigint)"
 TIMER_CLAIM = """
@@ -126,6 +131,24 @@ async def timer_list(
     fetch: Fetch, tenant: UUID, queue: str, *, after: str | None, limit: int
 ) -> list[Timer]:
     return [Timer(*row) for row in await fetch(TIMER_LIST, (str(tenant), queue, after, limit))]
+
+
+async def timer_browse(
+    fetch: Fetch,
+    tenant: UUID,
+    *,
+    queue: str | None,
+    prefix: str,
+    backward: bool,
+    place: tuple[str, str] | None,
+    limit: int,
+) -> list[tuple[str, Timer]]:
+    """Timers with their queues, behind `place` (a queue and a key), or from there backward."""
+    at_queue, at_key = (None, None) if place is None else place
+    rows = await fetch(
+        TIMER_BROWSE, (str(tenant), queue, prefix, backward, at_queue, at_key, limit)
+    )
+    return [(row[12], Timer(*row[:12])) for row in rows]
 
 
 async def timer_count(fetch: Fetch, tenant: UUID, queue: str, *, prefix: str) -> int:
