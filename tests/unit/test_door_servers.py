@@ -54,7 +54,7 @@ async def django(scope, receive, send):
 
 handlers = dict.fromkeys(hot.HANDLERS, echo)
 handlers |= {"pop_queue": nothing, "pop_discovery": wait, "status": tell}
-application = Door(django, lambda: broker, handlers=handlers)
+application = Door(django, lambda: broker, handlers=handlers, soon={})
 """
 
 FRONT = """
