@@ -15,7 +15,6 @@ Imports brokers.api, serving_heads. Used by serving_uvicorn.py.
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -33,6 +32,7 @@ from brokers.api.wire import Reply, Scope, error_reply
 from queen_project.serving_heads import HEAD_BYTES_MAX, Addresses, Head, Heads
 
 BODY_BYTES_MAX = 65_536
+NO_CONTENT = 204  # a member of an enumeration is looked up by a call before Python 3.12
 BODILESS = (b"GET",)
 # Headers that make a request more than a plain body.
 DEMANDS = frozenset({b"transfer-encoding", b"content-encoding", b"expect", b"upgrade"})
@@ -60,7 +60,7 @@ class HotSide:
             self._defaults = defaults
             self._default_lines = _lines(defaults)
             self._begins.clear()
-        if reply.status == HTTPStatus.NO_CONTENT:
+        if reply.status == NO_CONTENT:
             head = STATUS_LINE[reply.status] + self._default_lines
         else:
             kind = (reply.status, reply.content_type)

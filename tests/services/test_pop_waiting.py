@@ -395,7 +395,7 @@ async def test_a_claim_whose_pop_is_cancelled_in_mid_call_is_handed_back_uncharg
     await here.push(fresh_queue, "news")
     with held(second_connection(), LOCK_GROUP, fresh_queue):
         popping = here.park(fresh_queue, auto_ack=False)
-        await until_waiting(db, "queen_message_claim_v1")
+        await until_waiting(db, "queen_message_claim")
         popping.cancel()
         with pytest.raises(asyncio.CancelledError):
             await popping
@@ -410,7 +410,7 @@ async def test_what_a_pop_that_is_cancelled_in_mid_call_was_given_wakes_the_next
     popping, waiting = [await here.park_here(fresh_queue, auto_ack=False) for _ in range(2)]
     with held(second_connection(), LOCK_GROUP, fresh_queue):
         await here.push(fresh_queue, "news")
-        await until_waiting(db, "queen_message_claim_v1")
+        await until_waiting(db, "queen_message_claim")
         popping.cancel()
         with pytest.raises(asyncio.CancelledError):
             await popping

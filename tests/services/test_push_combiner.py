@@ -135,7 +135,7 @@ async def test_a_busy_partition_holds_up_neither_its_own_request_nor_others(
                 PushItem(fresh_queue, "free", b'"goes on"', None),
             )
         )
-        await until_waiting(db, "queen_message_push_v1")
+        await until_waiting(db, "queen_message_push")
         behind = asyncio.create_task(client.push(fresh_queue, "behind", partition="busy"))
         assert await within(client.push(fresh_queue, "other", partition="free")) == [("queued", "")]
         assert await stored(client, fresh_queue, "free") == ["before", "goes on", "other"]
@@ -159,7 +159,7 @@ async def test_more_busy_partitions_than_lanes_for_them_hold_up_nobody_else(
         waiting = [
             asyncio.create_task(client.push(fresh_queue, "news", partition=one)) for one in busy
         ]
-        await until_waiting(db, "queen_message_push_v1")
+        await until_waiting(db, "queen_message_push")
         for number in range(5):
             await within(client.push(fresh_queue, number, partition="free"))
         assert not any(task.done() for task in waiting)
@@ -269,7 +269,7 @@ async def test_a_backend_killed_in_mid_call_leaves_an_unknown_outcome_and_one_co
     with trigger(db, "test_stall", STALL, mark):
         with held(second_connection(), "SELECT pg_advisory_xact_lock(%s)", mark):
             pushing = asyncio.create_task(client.push(fresh_queue, "once", ids=["t"]))
-            await until_waiting(db, "queen_message_push_v1")
+            await until_waiting(db, "queen_message_push")
             db.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -346,7 +346,7 @@ async def test_a_request_that_is_cancelled_holds_up_nobody_behind_it(
     await client.push(fresh_queue, "before")
     with held(second_connection(), LOCK_PARTITION, fresh_queue, "Default"):
         gone = asyncio.create_task(client.push(fresh_queue, "gone"))
-        await until_waiting(db, "queen_message_push_v1")
+        await until_waiting(db, "queen_message_push")
         behind = asyncio.create_task(client.push(fresh_queue, "behind"))
         await asyncio.sleep(0)
         gone.cancel()

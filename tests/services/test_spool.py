@@ -139,7 +139,7 @@ async def test_a_push_whose_backend_is_killed_is_stored_once(client, own_databas
         held(holder, LOCK_PARTITION, fresh_queue, "Default"),
     ):
         pushing = asyncio.create_task(status(client, fresh_queue, "once", ids=["t"]))
-        await until_waiting(db, "queen_message_push_v1")
+        await until_waiting(db, "queen_message_push")
         db.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND wait_event_type = 'Lock'"
