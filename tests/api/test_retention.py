@@ -33,10 +33,10 @@ def empty(wire, queue):
 def test_messages_past_their_time_go_and_a_cursor_among_them_resumes_behind(
     wire, fresh_queue, eventually, rules
 ):
-    wire.configure(fresh_queue, **rules)
     group = {"consumerGroup": "g", "subscriptionMode": "all"}
     wire.push_each(fresh_queue, 1, 2, 3)
     assert wire.payloads(fresh_queue, batch=1, autoAck=True, **group) == [1]
+    wire.configure(fresh_queue, **rules)
     eventually(lambda: empty(wire, fresh_queue))
     assert wire.payloads(fresh_queue, **group) == []
     wire.push(fresh_queue, 4)
@@ -45,13 +45,13 @@ def test_messages_past_their_time_go_and_a_cursor_among_them_resumes_behind(
 
 
 def test_completed_messages_go_and_those_that_wait_for_a_group_stay(wire, fresh_queue, eventually):
-    wire.configure(fresh_queue, retentionEnabled=True, completedRetentionSeconds=1)
     wire.push_each(fresh_queue, 1, 2)
     for group in ("fast", "slow"):
         batch = 2 if group == "fast" else 1
         wire.payloads(
             fresh_queue, consumerGroup=group, subscriptionMode="all", batch=batch, autoAck=True
         )
+    wire.configure(fresh_queue, retentionEnabled=True, completedRetentionSeconds=1)
     eventually(lambda: wire.queue(fresh_queue)["totals"]["total"] == 1)
     assert wire.payloads(fresh_queue, consumerGroup="slow", autoAck=True) == [2]
     eventually(lambda: empty(wire, fresh_queue))
