@@ -32,7 +32,7 @@ MISSING = (
     " apt-get install chromium chromium-driver"
 )
 DESKTOP, PHONE = (1280, 900), (390, 844)
-WAIT_S = 30.0
+WAIT_S = 60.0
 WEBP_QUALITY = 82
 FORGIVING = (NoSuchElementException, StaleElementReferenceException)
 
@@ -66,8 +66,8 @@ class Browser(webdriver.Chrome):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         super().__init__(options=options, service=Service(program("chromedriver")))
-        self.set_page_load_timeout(60)
-        self.set_script_timeout(60)
+        self.set_page_load_timeout(120)
+        self.set_script_timeout(120)
 
     def begin(self) -> None:
         """As a browser that nobody has used: a window of desktop size, light, no cookies."""
