@@ -47,13 +47,16 @@ class ConsoleApplication:
         if name is not None:
             await assets.answer(name, scope, send)
             return
+        # daphne believes whoever claims a root path, and Django would look up another address
+        # than the one that the gate has judged.
+        plain = dict(scope, root_path="")
         body = await self._body(scope, receive)
         if self._waiting >= PAGES_WAITING_MAX:
             raise Refusal("too many pages are asked for at once", retry_after_s=RETRY_AFTER_S)
         self._waiting += 1
         try:
             async with self._reading if scope["method"] in READS else self._acting:
-                await self._django(scope, _replay(body, receive), send)
+                await self._django(plain, _replay(body, receive), send)
         finally:
             self._waiting -= 1
 

@@ -20,7 +20,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 
 from brokers.admin.calling import Work, ask, carry_out
 from brokers.admin.site import site
-from brokers.errors import BrokerError, error_text
+from brokers.errors import BrokerError, StoreError, error_text
 from brokers.runtime import Broker
 from brokers.services.audit import Done
 
@@ -112,7 +112,7 @@ def perform(request: HttpRequest, deed: Deed, target: Target) -> HttpResponse:
             work=deed.work(target.thing, answers),
         )
     except BrokerError as error:
-        return _asking(request, deed, target, form, status=error.status, failure=error_text(error))
+        return _asking(request, deed, target, form, status=error.status, failure=_failure(error))
     if deed.then is not None:
         return deed.then(request, done)
     level = messages.SUCCESS if done.complete else messages.WARNING
@@ -144,6 +144,13 @@ def _asking(
     )
     answer.status_code = status
     return answer
+
+
+def _failure(error: BrokerError) -> str:
+    """Nobody is told that nothing happened who cannot be sure of it."""
+    unknown = isinstance(error, StoreError) and error.outcome_unknown
+    what = "It is not known whether this was done" if unknown else "This failed"
+    return f"{what}: {error_text(error)}"
 
 
 def _form(deed: Deed, target: Target, *sent: Any) -> forms.Form:

@@ -38,7 +38,7 @@ def is_console(path: str) -> bool:
 
 def gate(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable:
     def middleware(request: HttpRequest) -> HttpResponse:
-        if "queen" in getattr(request, "scope", {}) or not is_console(request.path):
+        if "queen" in getattr(request, "scope", {}) or not is_console(request.path_info):
             return get_response(request)
         with limited(settings.QUEEN_CONFIG.postgres.read_timeout_ms / 1000):
             try:
@@ -53,7 +53,7 @@ def gate(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable:
 
 def _told(request: HttpRequest, exception: Exception) -> HttpResponse | None:
     """What a page could not find out is told as that: never as nothing, or as zero."""
-    if not is_console(request.path):
+    if not is_console(request.path_info):
         return None
     if isinstance(exception, BrokerError):
         return answers.page(request, exception.status, error_text(exception))
@@ -68,9 +68,9 @@ def _refusal(request: HttpRequest) -> HttpResponse | None:
     verdict = visitors.judge(request.user, Peer.of_request(request))
     if verdict.why == visitors.CLOSED:
         return answers.page(request, 403, "", template="console/closed.html")
-    if verdict.why == visitors.NOT_STAFF and request.path not in OPEN:
+    if verdict.why == visitors.NOT_STAFF and request.path_info not in OPEN:
         return answers.page(request, 403, "This user may not use the console.")
-    if verdict.why == visitors.LOGIN and request.path not in OPEN:
+    if verdict.why == visitors.LOGIN and request.path_info not in OPEN:
         if request.method not in SAFE:
             return answers.page(request, 403, "You are not signed in, so nothing was done.")
         query = urlencode({"next": request.get_full_path()})
@@ -78,8 +78,8 @@ def _refusal(request: HttpRequest) -> HttpResponse | None:
     if verdict.user is not None:
         request.user = verdict.user
     if isinstance(verdict.user, LoopbackVisitor):
-        if request.path == LOGIN_PATH:
+        if request.path_info == LOGIN_PATH:
             return HttpResponseRedirect("/admin/")
-        if request.method not in SAFE or request.path.startswith("/admin/password_change/"):
+        if request.method not in SAFE or request.path_info.startswith("/admin/password_change/"):
             return answers.page(request, 403, READ_ONLY)
     return None

@@ -101,6 +101,7 @@ class KeysetAdmin(admin.ModelAdmin):
     show_facets = ShowFacets.NEVER
     sortable_by: tuple[str, ...] = ()
     actions_selection_counter = False
+    preserve_filters = False  # a link to a row is an address that can be passed on
     change_list_template = "console/list.html"
 
     def get_keyset(self, request: HttpRequest) -> tuple[str, ...]:
