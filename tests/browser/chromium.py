@@ -32,8 +32,9 @@ MISSING = (
     " apt-get install chromium chromium-driver"
 )
 DESKTOP, PHONE = (1280, 900), (390, 844)
-WAIT_S = 30.0
+WAIT_S = 60.0
 WEBP_QUALITY = 82
+PICTURE_HEIGHT_MAX = 2000
 FORGIVING = (NoSuchElementException, StaleElementReferenceException)
 
 
@@ -66,8 +67,8 @@ class Browser(webdriver.Chrome):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         super().__init__(options=options, service=Service(program("chromedriver")))
-        self.set_page_load_timeout(60)
-        self.set_script_timeout(60)
+        self.set_page_load_timeout(120)
+        self.set_script_timeout(120)
 
     def begin(self) -> None:
         """As a browser that nobody has used: a window of desktop size, light, no cookies."""
@@ -133,15 +134,16 @@ class Browser(webdriver.Chrome):
             if one["level"] in ("SEVERE", "WARNING")
         ]
 
-    def picture(self, path: Path, *, whole: bool = True) -> None:
-        """The page as an image of the kind that the path ends in (.png or .webp)."""
+    def picture(self, path: Path) -> None:
+        """The page as an image of the kind that the path ends in (.png or .webp), as far down as
+        anybody wants to see of it."""
         kind = path.suffix.removeprefix(".")
-        asked: dict[str, Any] = {"format": kind, "captureBeyondViewport": whole}
+        size = self.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"]
+        height = min(size["height"], PICTURE_HEIGHT_MAX)
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": height, "scale": 1}
+        asked: dict[str, Any] = {"format": kind, "captureBeyondViewport": True, "clip": clip}
         if kind != "png":
             asked["quality"] = WEBP_QUALITY
-        if whole:
-            size = self.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"]
-            asked["clip"] = {**size, "x": 0, "y": 0, "scale": 1}
         shot = self.execute_cdp_cmd("Page.captureScreenshot", asked)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(shot["data"]))

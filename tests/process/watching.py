@@ -12,7 +12,7 @@ from typing import Any
 from websockets.sync.client import ClientConnection, connect
 
 CONFIRM_EVERY = 4
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Watcher:
@@ -75,6 +75,7 @@ def watching(
         compression=None,
         proxy=None,
         ssl=trust,
+        open_timeout=60,
         close_timeout=2,
     ) as socket:
         yield Watcher(socket, confirms=confirms)
