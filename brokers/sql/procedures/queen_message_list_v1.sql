@@ -8,8 +8,10 @@
 --            page; with a status at most p_looks_max messages are judged. Frames are sliced for
 --            the page alone, and whole only within p_bytes_max together.
 -- Answers    one row a message, the newest first, and behind them one row without an uid:
---            whether a queue-mode cursor was met, how many bus groups the queues have, and
---            whether there may be more that was not looked at.
+--            whether a queue-mode cursor was met, how many bus groups the queues have,
+--            whether there may be more that was not looked at, and, as created_at, when the last
+--            of p_lanes_max partitions was written: partitions that were not looked at were
+--            written before that; null when there are none.
 --
 -- dead_letter: a letter of any group lies at its place. completed: the queue-mode cursor has
 -- passed it. processing: it is in a queue-mode lease that is live. pending: else.
@@ -233,8 +235,9 @@ BEGIN
 
     RETURN QUERY
     SELECT NULL::uuid, NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::bigint,
-           NULL::bigint, NULL::timestamptz, NULL::bytea, NULL::boolean, NULL::boolean, NULL::text,
-           NULL::text, NULL::integer,
+           NULL::bigint,
+           (SELECT lane.last_write_at FROM queen_partition lane WHERE lane.id = v_lanes[p_lanes_max]),
+           NULL::bytea, NULL::boolean, NULL::boolean, NULL::text, NULL::text, NULL::integer,
            (SELECT count(DISTINCT known.consumer_group)::integer
               FROM queen_group known
              WHERE known.consumer_group <> '__QUEUE_MODE__'
