@@ -5,7 +5,7 @@ so the door splits the raw path itself. Under `manage.py broker` the broker is o
 before the first request; under any other ASGI server the door opens one in the loop, and
 the embedded PostgreSQL is kept running from here.
 
-Imports brokers.api.door, brokers.services.background, embedded_supervisor. Named by
+Imports brokers.api.{door,view_door}, brokers.services.background, embedded_supervisor. Named by
 settings.py and serving.py.
 """
 
@@ -21,6 +21,7 @@ django_application = get_asgi_application()
 
 from brokers import runtime  # noqa: E402  (models can be imported only now)
 from brokers.api.door import Door  # noqa: E402
+from brokers.api.view_door import Views  # noqa: E402
 from brokers.services import background  # noqa: E402
 from queen_project import embedded_supervisor  # noqa: E402
 from queen_project.settings import QUEEN_CONFIG  # noqa: E402
@@ -37,7 +38,7 @@ class CatchAll(URLRouter):
         return await self.routes[0].callback(scope, receive, send)
 
 
-door = Door(django_application, lambda: runtime.current_or_open(background.attach))
+door = Door(Views(django_application), lambda: runtime.current_or_open(background.attach))
 application = ProtocolTypeRouter({"http": CatchAll([re_path(r"", door)])})
 
 if QUEEN_CONFIG.postgres.embedded and runtime.current() is None:

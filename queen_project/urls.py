@@ -1,18 +1,14 @@
-"""The URLs that Django serves: what the door of brokers/api hands on to it.
+"""The URLs that Django serves: none of the API's, which the door of brokers/api answers.
 
-Whatever goes wrong before a view is reached is answered as JSON, like everything else.
+What is not there is answered as JSON, like everything else.
 
-Imports brokers.api.urls. Named by settings.py as the ROOT_URLCONF.
+Named by settings.py as the ROOT_URLCONF.
 """
 
-from importlib.util import find_spec
-
 from django.http import HttpRequest, JsonResponse
-from django.urls import URLPattern, URLResolver, include, path
+from django.urls import URLPattern, URLResolver
 
 urlpatterns: list[URLPattern | URLResolver] = []
-if find_spec("brokers.api") and find_spec("brokers.api.urls"):
-    urlpatterns.append(path("", include("brokers.api.urls")))
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> JsonResponse:
