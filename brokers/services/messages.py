@@ -108,13 +108,12 @@ async def browse(broker: "Broker", request: BrowseRequest) -> tuple[Page, list[S
     end = request.offset + request.limit
     if end > PAGE_END_MAX:
         raise RequestError(TOO_DEEP)
-    few = min(end + LANES_SPARE, LANES_MAX)
-    if request.until < datetime.now(UTC):
-        # What was written before `until` may lie anywhere: the partitions that were written last
-        # are not enough.
+    if request.until < datetime.now(UTC) or request.status == "dead_letter":
+        # What was written before `until` may lie anywhere, and letters mostly lie where nothing is
+        # written any more: the partitions that were written last are not enough.
         page = await _page(broker, request, LANES_MAX)
     else:
-        page = await _page(broker, request, few)
+        page = await _page(broker, request, min(end + LANES_SPARE, LANES_MAX))
         # A status may be that of few: then they are not enough, either.
         if request.status is not None and not _newest(page, request):
             page = await _page(broker, request, LANES_MAX)
