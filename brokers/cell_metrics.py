@@ -1,17 +1,19 @@
 """What the database knows of the whole cell, as families: totals, queues, dead letters.
 
 They are read just before a scrape and shown only while they are new: a scrape that finds no
-database, or a worker that was not asked itself, shows none. They are the same at every broker, so
-they are to be aggregated by max.
+database shows none. They are the same at every broker, so they are to be aggregated by max. Of
+thousands of queues they are a long text: it is written once for each reading.
 
-Imports nothing of ours. Used by runtime.py, services/cell.py and metrics.py.
+Imports nothing of ours. Used by runtime.py, services/cell.py and api/hot.py.
 """
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 FRESH_S = 10.0
 SCOPE = "cluster"
@@ -47,13 +49,14 @@ COLUMNS = {
 }
 
 
-class CellMetrics:
+class CellMetrics(Collector):
     """`rates`: rows of queen_queue_rates_v1, by the names of their columns."""
 
     def __init__(self) -> None:
         self._totals: Mapping[str, int] = {}
         self._rates: Sequence[Any] = ()
         self._read_at = -FRESH_S
+        self._text: bytes | None = None
 
     @property
     def age_s(self) -> float:
@@ -63,10 +66,17 @@ class CellMetrics:
         self._totals = {**totals, "dlq": totals.get("dead_letters", 0)}
         self._rates = rates
         self._read_at = time.monotonic()
+        self._text = None
+
+    def exposition(self) -> bytes:
+        """As a scrape is told it."""
+        if self.age_s > FRESH_S:
+            return b""
+        if self._text is None:
+            self._text = generate_latest(self)
+        return self._text
 
     def collect(self) -> Iterator[Metric]:
-        if self.age_s > FRESH_S:
-            return
         for name, text in TOTALS:
             family = CounterMetricFamily(f"queen_cluster_{name}", text, labels=["scope"])
             family.add_metric([SCOPE], self._totals.get(name, 0))

@@ -64,7 +64,8 @@ class Counters:
 
 
 class BrokerCollector(Collector):
-    """The process part of the exposition: it is there whatever the database does."""
+    """The process part of the exposition: it is there whatever the database does. What is known of
+    the cell stands behind it (cell_metrics.py)."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -121,7 +122,6 @@ class BrokerCollector(Collector):
         yield from kv_metrics.families(broker.kv.counters, broker.kv.pool.stats())
         yield from broker.timer_metrics.collect()
         yield from broker.leader_metrics.collect()
-        yield from broker.cell_metrics.collect()
         spool = None if broker.spool is None else broker.spool.status()
         yield from spool_metrics.families(spool, ready=broker.ready)
         yield from spool_metrics.modes(

@@ -198,6 +198,7 @@ class Broker:
         self.cell_metrics = CellMetrics()
         self.lookups: SingleFlight[Any, Any] = SingleFlight()
         self.recent = Recent(config.status.fresh_ms / 1000)
+        self.directory.changed.append(self.recent.written)
         self.claims = Claims(self)
         self.acks = Acks(self)
         self.floor = Floor(self)
@@ -378,6 +379,7 @@ class Broker:
             return
         log.info("the database was restarted, or is another one: what was known of it is forgotten")
         self.directory.forget_everything()
+        self.recent.forget()
         self.access.doubt()
         self.announce.rings.drop_all()
         self.gates.ring_everyone()

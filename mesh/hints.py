@@ -175,6 +175,25 @@ class Switched(Hint, omit_defaults=True):
         self.on = later.on
 
 
+class Written(Hint, omit_defaults=True):
+    """Management changed something of a tenant's: what was read of it lately is old. Without a
+    tenant it is the whole cell's."""
+
+    kind: ClassVar[str] = "written"
+
+    tenant: str
+
+    @property
+    def key(self) -> Hashable:
+        return self.tenant
+
+    def copy(self) -> "Written":
+        return self
+
+    def merge(self, later: "Written") -> None:
+        pass
+
+
 class KeysChanged(Hint, omit_defaults=True):
     """An API key was made, changed or revoked: whoever has copies compares them now."""
 
@@ -260,11 +279,12 @@ TYPES: dict[int, type[Hint]] = {
     20: Switched,
     21: Look,
     22: KeysChanged,
+    23: Written,
     32: Told,
     33: Passed,
 }
 # Those that are old news a few seconds later, when the floor has read the database.
-SHORT_LIVED = (Pushed, Ready, Look, KeysChanged)
+SHORT_LIVED = (Pushed, Ready, Look, KeysChanged, Written)
 
 _numbers = {kind: number for number, kind in TYPES.items()}
 _decoders = {number: msgspec.msgpack.Decoder(kind) for number, kind in TYPES.items()}

@@ -5,7 +5,7 @@ so the door splits the raw path itself. Under `manage.py broker` the broker is o
 before the first request; under any other ASGI server the door opens one in the loop, and
 the embedded PostgreSQL is kept running from here.
 
-Imports brokers.{api.door,admin.application,live.routing,services.background},
+Imports brokers.{api.door,api.view_door,admin.application,live.routing,services.background},
 embedded_supervisor. Named by settings.py and serving.py.
 """
 
@@ -22,6 +22,7 @@ django_application = get_asgi_application()
 from brokers import runtime  # noqa: E402  (models can be imported only now)
 from brokers.admin.application import ConsoleApplication  # noqa: E402
 from brokers.api.door import Door  # noqa: E402
+from brokers.api.view_door import Views  # noqa: E402
 from brokers.live import routing  # noqa: E402
 from brokers.services import background  # noqa: E402
 from queen_project import embedded_supervisor, urls  # noqa: E402
@@ -47,7 +48,7 @@ def broker() -> runtime.Broker:
     return runtime.current_or_open(background.attach)
 
 
-door = Door(console, broker)
+door = Door(Views(console), broker)
 application = ProtocolTypeRouter(
     {"http": CatchAll([re_path(r"", door)]), "websocket": routing.application(broker)}
 )

@@ -1,9 +1,9 @@
-"""The URLs that Django serves: what the door of brokers/api hands on to it.
+"""The URLs that Django serves: those of the console. The API's are answered by the door.
 
 Whatever goes wrong before a view is reached is told as a page to a browser, else as JSON, like
 everything else.
 
-Imports brokers.{api,live}.urls, brokers.admin.{answers,registered}. Named by settings.py as the
+Imports brokers.live.urls, brokers.admin.{answers,registered}. Named by settings.py as the
 ROOT_URLCONF.
 """
 
@@ -18,7 +18,6 @@ from brokers.admin.answers import failure
 assert registered.AREAS  # importing it has registered them, before their addresses are asked for
 
 urlpatterns: list[URLPattern | URLResolver] = [
-    path("", include("brokers.api.urls")),
     path("", include("brokers.live.urls")),
     path("admin", RedirectView.as_view(url="/admin/")),
     path("admin/", admin.site.urls),

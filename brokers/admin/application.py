@@ -40,9 +40,6 @@ class ConsoleApplication:
         self._waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if "queen" in scope:  # a route of the API, handed over by the door
-            await self._django(scope, receive, send)
-            return
         name = assets.name_of(scope["path"])
         if name is not None:
             await assets.answer(name, scope, send)

@@ -8,8 +8,8 @@ Django would decode again never carries a name, so no name can reach another's r
 Nothing else reaches `/_queen`: whoever asks for it from outside is told there is no such
 route. What is left over (admin pages, assets) goes to Django as it came.
 
-Imports auth, confine, errors, hot, hot_soon, routes, wire. Used by queen_project/asgi.py and
-serving_short.py.
+Imports auth, confine, errors, hot, hot_soon, routes, services/written, shared, wire. Used by
+queen_project/asgi.py and serving_short.py.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from brokers.api import auth, confine, hot, hot_soon, wire
+from brokers.api import auth, confine, hot, hot_soon, shared, wire
 from brokers.api.call import Call, Handler, Later, SoonHandler
 from brokers.api.route import Kind, Route
 from brokers.api.routes import Match, Router
@@ -26,6 +26,7 @@ from brokers.api.wire import Message, Receive, Reply, Scope, Send
 from brokers.domain import DEFAULT_TENANT
 from brokers.errors import BrokerError, MethodNotAllowed, NoSuchRoute, StoreError, logged
 from brokers.principal import Principal
+from brokers.services import written
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -77,9 +78,7 @@ class Door:
             raw_path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
             match = await self._match(scope, raw_path)
             if match is None:
-                # daphne believes a client about the root path: what lies below it would be
-                # another path to Django than the one that was judged here.
-                await self._django(dict(scope, root_path=""), receive, sending)
+                await self._page(scope, receive, sending)
                 return
             station = match.route.name
             if match.route.kind is Kind.HOT:
@@ -103,6 +102,13 @@ class Door:
             if page:
                 return None
             raise
+
+    async def _page(self, scope: Scope, receive: Receive, send: "_Sending") -> None:
+        """A page of Django's; what a form of its does to whom is not known here."""
+        told = send if scope["method"] in BODILESS else _telling(send, self._broker(), None)
+        # daphne believes a client about the root path: what lies below it would be another
+        # path to Django than the one that was judged here.
+        await self._django(dict(scope, root_path=""), receive, told)
 
     async def _caller(
         self, match: Match, raw_path: bytes, scope: Scope
@@ -188,25 +194,23 @@ class Door:
     async def _drf(
         self, match: Match, raw_path: bytes, scope: Scope, receive: Receive, send: "_Sending"
     ) -> None:
+        """An answer that may be shared is asked for as a GET that nobody hangs up on: it is
+        everybody's who waits for it."""
         route = match.route
-        broker, principal, tenant, body = await self._admit(match, raw_path, scope, receive)
-        path = f"{INTERNAL_PREFIX}/{route.handler}"
-        inner = dict(
-            scope,
-            path=path,
-            raw_path=path.encode("ascii"),
-            root_path="",
-            headers=_with_body_of(scope["headers"], len(body)),
-            queen={
-                "route": route,
-                "params": match.params,
-                "tenant": tenant,
-                "principal": principal,
-                "broker": broker,
-                "body": body,
-            },
-        )
-        await self._django(inner, _replay(body, receive), send)
+        admitted = await self._admit(match, raw_path, scope, receive)
+        broker, principal, tenant, body = admitted
+        if not route.shared:
+            whose = tenant if route.tenant else None
+            told = _telling(send, broker, whose) if route.writes else send
+            await self._django(_inner(match, admitted, scope), _replay(body, receive), told)
+            return
+
+        async def ask(told: Send) -> None:
+            inner = _inner(match, admitted, dict(scope, method="GET"))
+            await self._django(inner, _replay(b"", _forever), told)
+
+        reply = await shared.reply(broker, match, tenant, principal, scope["query_string"], ask)
+        await wire.send_reply(send, reply, head=scope["method"] == "HEAD")
 
     async def _failed(
         self, station: str, error: Exception, scope: Scope, sending: "_Sending"
@@ -279,6 +283,43 @@ def _is_page(method: str, path: str) -> bool:
     if path == "/api" or path.startswith(API_PREFIXES):
         return False
     return method in BODILESS or path.startswith(FORM_PREFIXES)
+
+
+def _inner(match: Match, admitted: Admitted, scope: Scope) -> Scope:
+    """The request as Django gets it."""
+    path = f"{INTERNAL_PREFIX}/{match.route.handler}"
+    return dict(
+        scope,
+        path=path,
+        raw_path=path.encode("ascii"),
+        root_path="",
+        headers=_with_body_of(scope["headers"], len(admitted.body)),
+        queen={
+            "route": match.route,
+            "params": match.params,
+            "tenant": admitted.tenant,
+            "principal": admitted.principal,
+            "broker": admitted.broker,
+            "body": admitted.body,
+        },
+    )
+
+
+def _telling(send: Send, broker: "Broker", whose: UUID | None) -> Send:
+    """A `send` that says first that something was written: whoever reads after this answer has
+    come must not be told what was read before it."""
+
+    async def told(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            written.tell(broker, whose)
+        await send(message)
+
+    return told
+
+
+async def _forever() -> Message:
+    """Of a client that never hangs up."""
+    return await asyncio.get_running_loop().create_future()
 
 
 def _with_body_of(headers: list[tuple[bytes, bytes]], body_bytes: int) -> list[tuple[bytes, bytes]]:

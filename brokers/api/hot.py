@@ -282,7 +282,7 @@ async def prometheus(call: Call) -> Reply:
     registry = await worker_service.registry(call.broker)
     return Reply(
         200,
-        prometheus_client.generate_latest(registry),
+        prometheus_client.generate_latest(registry) + call.broker.cell_metrics.exposition(),
         content_type=b"text/plain; version=0.0.4; charset=utf-8",
         headers=((b"cache-control", b"no-cache"),),
     )

@@ -5,6 +5,10 @@ cannot be written down. `confined` says that the queues it reaches are named in 
 body, and no others are reached: only then, or with a `:queue` in its address, is it open to
 callers who are confined to some queues (confine.py).
 
+`shared` says that its answer may be told again for some seconds, until something is written
+through this broker (shared.py): where it tells history, or figures as they were last counted. What
+tells how things are now is never shared.
+
 Imports nothing of ours. Used by routes.py and by whoever reads the table.
 """
 
@@ -41,10 +45,15 @@ class Route:
     tenant: bool = True
     head: bool = field(default=False, kw_only=True)
     confined: bool = field(default=False, kw_only=True)
+    shared: bool = field(default=False, kw_only=True)
 
     @property
     def names_queues(self) -> bool:
         return self.tenant and (self.confined or ":queue" in self.template.split("/"))
+
+    @property
+    def writes(self) -> bool:
+        return self.method != "GET" and self.level is not Level.READ_ONLY
 
     @property
     def asks_by_query(self) -> bool:

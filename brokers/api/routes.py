@@ -75,7 +75,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/api/v1/transaction", READ_WRITE, HOT, "transaction", confined=True),
     Route("POST", "/api/v1/lease/:leaseId/extend", READ_WRITE, HOT, "lease_extend", confined=True),
     Route("POST", "/api/v1/configure", READ_WRITE, DRF, "configure", confined=True),
-    Route("GET", _QUEUES, READ, DRF, "queue_list", head=True),
+    Route("GET", _QUEUES, READ, DRF, "queue_list", head=True, shared=True),
     Route("GET", f"{_QUEUES}/:queue", READ, DRF, "queue_detail", head=True),
     Route("GET", f"{_QUEUES}/:queue/depth", READ, DRF, "queue_depth", head=True),
     Route("DELETE", f"{_QUEUES}/:queue", ADMIN, DRF, "queue_delete"),

@@ -13,8 +13,8 @@ _GROUP = f"{_GROUPS}/:group"
 _QUEUE = f"{_GROUP}/queues/:queue"
 
 GROUP_ROUTES: tuple[Route, ...] = (
-    Route("GET", _GROUPS, READ, DRF, "group_list", head=True),
-    Route("GET", f"{_GROUPS}/lagging", READ, DRF, "group_lagging", head=True),
+    Route("GET", _GROUPS, READ, DRF, "group_list", head=True, shared=True),
+    Route("GET", f"{_GROUPS}/lagging", READ, DRF, "group_lagging", head=True, shared=True),
     Route("GET", _GROUP, READ, DRF, "group_detail", head=True),
     Route("DELETE", _GROUP, ADMIN, DRF, "group_delete"),
     Route("POST", f"{_GROUP}/subscription", READ_WRITE, DRF, "group_start"),

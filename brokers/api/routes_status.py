@@ -12,37 +12,31 @@ _STATUS = "/api/v1/status"
 _ANALYTICS = "/api/v1/analytics"
 _RESOURCES = "/api/v1/resources"
 
+
+def _shared(template: str, handler: str, *, tenant: bool = True, confined: bool = False) -> Route:
+    """History, and what is told as it was last counted."""
+    return Route(
+        "GET", template, READ, DRF, handler, tenant, head=True, confined=confined, shared=True
+    )
+
+
 STATUS_ROUTES: tuple[Route, ...] = (
-    Route("GET", _STATUS, READ, DRF, "cell_status", False, head=True),
-    Route("GET", f"{_STATUS}/queues", READ, DRF, "status_queues", head=True),
+    _shared(_STATUS, "cell_status", tenant=False),
+    _shared(f"{_STATUS}/queues", "status_queues"),
     Route("GET", f"{_STATUS}/queues/:queue", READ, DRF, "status_queue", head=True),
-    Route("GET", f"{_STATUS}/analytics", READ, DRF, "status_analytics", head=True, confined=True),
-    Route("GET", f"{_ANALYTICS}/queue-lag", READ, DRF, "queue_lag", head=True, confined=True),
-    Route(
-        "GET", f"{_ANALYTICS}/queue-ops", READ, DRF, "queue_operations", head=True, confined=True
-    ),
-    Route(
-        "GET",
-        f"{_ANALYTICS}/queue-parked-replicas",
-        READ,
-        DRF,
-        "parked_replicas",
-        head=True,
-        confined=True,
-    ),
-    Route(
-        "GET", f"{_ANALYTICS}/retention", READ, DRF, "retention_history", head=True, confined=True
-    ),
-    Route("GET", f"{_ANALYTICS}/workload", READ, DRF, "workload", head=True),
-    Route(
-        "GET", f"{_ANALYTICS}/partition-liveness", READ, DRF, "liveness", head=True, confined=True
-    ),
-    Route("GET", f"{_ANALYTICS}/system-metrics", READ, DRF, "system_metrics", False, head=True),
-    Route("GET", f"{_ANALYTICS}/worker-metrics", READ, DRF, "worker_metrics", False, head=True),
-    Route("GET", f"{_ANALYTICS}/postgres-stats", READ, DRF, "postgres_stats", False, head=True),
-    Route("GET", f"{_RESOURCES}/overview", READ, DRF, "overview", head=True),
-    Route("GET", f"{_RESOURCES}/namespaces", READ, DRF, "namespaces", head=True),
-    Route("GET", f"{_RESOURCES}/tasks", READ, DRF, "tasks", head=True),
+    _shared(f"{_STATUS}/analytics", "status_analytics", confined=True),
+    _shared(f"{_ANALYTICS}/queue-lag", "queue_lag", confined=True),
+    _shared(f"{_ANALYTICS}/queue-ops", "queue_operations", confined=True),
+    _shared(f"{_ANALYTICS}/queue-parked-replicas", "parked_replicas", confined=True),
+    _shared(f"{_ANALYTICS}/retention", "retention_history", confined=True),
+    _shared(f"{_ANALYTICS}/workload", "workload"),
+    _shared(f"{_ANALYTICS}/partition-liveness", "liveness", confined=True),
+    _shared(f"{_ANALYTICS}/system-metrics", "system_metrics", tenant=False),
+    _shared(f"{_ANALYTICS}/worker-metrics", "worker_metrics", tenant=False),
+    _shared(f"{_ANALYTICS}/postgres-stats", "postgres_stats", tenant=False),
+    _shared(f"{_RESOURCES}/overview", "overview"),
+    _shared(f"{_RESOURCES}/namespaces", "namespaces"),
+    _shared(f"{_RESOURCES}/tasks", "tasks"),
     Route("POST", "/api/v1/partitions/changed", READ, DRF, "partitions_changed", confined=True),
     Route("GET", "/metrics", PUBLIC, HOT, "metrics_json", False, head=True),
     Route("GET", "/auth/me", PUBLIC, HOT, "auth_me", False, head=True),

@@ -1,13 +1,10 @@
-"""Where the door hands the management routes over to Django: one internal path a handler.
+"""Which view answers a management route: by the name of its handler in the route table.
 
-The door addresses a view by the name of its handler in the route table; names and ids of
-the request travel beside it, never in this path. So nothing here is decoded twice, and an
-unknown handler is a mistake of ours.
+Names and ids of a request travel beside the handler, never in a path that Django would decode
+again. An unknown handler is a mistake of ours.
 
-Imports views. Used by queen_project/urls.py.
+Imports views. Used by view_door.py.
 """
-
-from django.urls import path
 
 from brokers.api import views
 from brokers.api.views import docs
@@ -65,5 +62,3 @@ VIEWS = {
     "openapi_page": docs.PageView,
     "openapi_asset": docs.AssetView,
 }
-
-urlpatterns = [path(f"_queen/{handler}", view.as_view()) for handler, view in VIEWS.items()]

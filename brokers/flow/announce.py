@@ -82,6 +82,7 @@ class Announcer:
             self._seen.clear()
         self._seen.add(queue_id)
         self._directory.discoveries.clear()
+        self._directory.tell(tenant)
         self._gates.ring_discovery(tenant)
 
     def completed(self, queue_id: int, group: str, partition_id: int, lease_id: str) -> None:

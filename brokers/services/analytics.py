@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from brokers.store import history_calls as calls
@@ -41,6 +41,8 @@ WIDTHS: Sequence[tuple[timedelta, int]] = (
 )
 WIDEST_MINUTES = 360
 WINDOW_MAX = timedelta(days=400)
+# What a row that is told again takes of memory, about.
+ROW_BYTES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +74,12 @@ async def queue_series(
 ) -> list[SeriesRow]:
     whole = _whole(asked)
     return await broker.recent.get(
-        ("queue series", tenant, by, filters, whole, keys_max),
+        tenant,
+        ("queue series", by, filters, whole, keys_max),
         lambda: calls.queue_series(
             broker.reads.fetch, tenant, by, filters, whole, keys_max=keys_max
         ),
+        size=_bytes,
     )
 
 
@@ -84,10 +88,12 @@ async def parked_series(
 ) -> list[ParkedRow]:
     whole = _whole(asked)
     return await broker.recent.get(
-        ("parked series", tenant, queue, whole, queues_max),
+        tenant,
+        ("parked series", queue, whole, queues_max),
         lambda: calls.parked_series(
             broker.reads.fetch, tenant, queue, whole, queues_max=queues_max
         ),
+        size=_bytes,
     )
 
 
@@ -96,31 +102,46 @@ async def retention_series(
 ) -> list[RetentionRow]:
     whole = _whole(asked)
     return await broker.recent.get(
-        ("retention series", tenant, by, queue, whole, keys_max),
+        tenant,
+        ("retention series", by, queue, whole, keys_max),
         lambda: calls.retention_series(
             broker.reads.fetch, tenant, by, queue, whole, keys_max=keys_max
         ),
+        size=_bytes,
     )
 
 
 async def broker_series(broker: "Broker", asked: Window, server_id: str | None) -> list[BrokerRow]:
     whole = _whole(asked)
     return await broker.recent.get(
+        "brokers",
         ("broker series", whole, server_id),
         lambda: calls.broker_series(broker.reads.fetch, whole, server_id=server_id),
+        size=_bytes,
     )
 
 
 async def workload(
     broker: "Broker", tenant: UUID, by: str, filters: Filters, asked: Window, *, keys_max: int
 ) -> Workload:
-    series, tenant_series, now, tenant_now = await asyncio.gather(
+    series, tenant_series, now = await asyncio.gather(
         queue_series(broker, tenant, by, filters, asked, keys_max=keys_max),
         queue_series(broker, tenant, "", ALL, asked, keys_max=1),
         _workload_now(broker, tenant, by, filters, asked),
-        _workload_now(broker, tenant, "", ALL, asked),
     )
+    if filters == ALL:
+        tenant_now = _together(now)
+    else:
+        tenant_now = await _workload_now(broker, tenant, "", ALL, asked)
     return Workload(series=series, now=now, tenant_series=tenant_series, tenant_now=tenant_now)
+
+
+def _together(rows: Sequence[NowRow]) -> list[NowRow]:
+    """What lies under all keys: no queue is under two."""
+    if not rows:
+        return []
+    figures = zip(*(row[3:] for row in rows), strict=True)
+    return [NowRow("", "", "", *(sum(column) for column in figures))]
 
 
 async def _workload_now(
@@ -128,9 +149,15 @@ async def _workload_now(
 ) -> list[NowRow]:
     whole = _whole(asked)
     return await broker.recent.get(
-        ("workload now", tenant, by, filters, whole),
+        tenant,
+        ("workload now", by, filters, whole),
         lambda: calls.workload_now(broker.reads.fetch, tenant, by, filters, whole),
+        size=_bytes,
     )
+
+
+def _bytes(rows: Sequence[Any]) -> int:
+    return len(rows) * ROW_BYTES
 
 
 def _whole(asked: Window) -> Window:

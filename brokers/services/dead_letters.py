@@ -137,11 +137,11 @@ async def replay(broker: "Broker", request: ReplayRequest) -> Replayed | None:
 
     An encrypted one stays as it is, with its flag, wherever it goes: a replay never makes a
     secret readable in a table. One that nobody could read there is refused, and all are in
-    push maintenance.
+    push maintenance. It is a push of the tenant's, which its quota may refuse.
     """
     maintenance.check_replay(broker)
     tenant, message_id, keys = request.tenant, broker.ids.mint(), broker.keys
-    for _ in range(REPLAY_ROUNDS):
+    for attempt in range(REPLAY_ROUNDS):
         letter = await calls.dead_letter_find(
             broker.store.fetch, tenant, dead_letter_id=request.dead_letter_id
         )
@@ -153,6 +153,8 @@ async def replay(broker: "Broker", request: ReplayRequest) -> Replayed | None:
             letter = await _edited(keys, letter, request.payload)
         elif letter.encrypted:
             await _check_readable(keys, letter.payload)
+        if not attempt:
+            await broker.quotas.admit_push(tenant, 1, len(letter.payload))
         queue = letter.queue if request.queue is None else request.queue
         partition = letter.partition if request.partition is None else request.partition
         async with broker.admission.call_slot("maint"):

@@ -5,7 +5,7 @@ anything for a queue that nobody here asked for, and whatever needs the database
 one task of its own, bounded. All of it may be lost: the floor and the time limits of the
 caches find the same a moment later.
 
-Imports flow, runtime's Broker, services/notify, mesh. Used by services/background.py,
+Imports flow, runtime's Broker, services/{notify,written}, mesh. Used by services/background.py,
 api/hot_system.py and the commands.
 """
 
@@ -18,8 +18,18 @@ from uuid import UUID
 
 from brokers.config import Config
 from brokers.errors import StoreError
-from brokers.services import notify
-from mesh.hints import Freed, Hint, KeysChanged, Look, Pushed, QueueChanged, Ready, Switched
+from brokers.services import notify, written
+from mesh.hints import (
+    Freed,
+    Hint,
+    KeysChanged,
+    Look,
+    Pushed,
+    QueueChanged,
+    Ready,
+    Switched,
+    Written,
+)
 from mesh.local import LocalLink
 from mesh.node import Node, Settings
 
@@ -127,6 +137,8 @@ class Hearer:
                 self._look(hint)
             case KeysChanged():
                 self._broker.look_at_database()
+            case Written():
+                self._written(hint)
 
     def _pushed(self, hint: Pushed) -> None:
         broker, tenant = self._broker, _tenant(hint.tenant)
@@ -155,6 +167,11 @@ class Hearer:
         tenant = _tenant(hint.tenant)
         if tenant is not None:
             self._broker.queues.heard_changed(tenant, hint.queue, hint.queue_id)
+
+    def _written(self, hint: Written) -> None:
+        tenant = _tenant(hint.tenant)
+        if tenant is not None or not hint.tenant:
+            written.heard(self._broker, tenant)
 
     def _look(self, hint: Look) -> None:
         tenant = _tenant(hint.tenant)

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -32,6 +32,7 @@ PAGE_END_MAX = 50_000
 LANES_MAX = 5000
 # Partitions are put in order by seconds: so many more are looked at than could be needed.
 LANES_SPARE = 100
+STAMP = timedelta(seconds=1)
 LOOKS_MAX = 20_000
 INSPECT_SEGMENTS_MAX = 5000
 INSPECT_BYTES_MAX = 67_108_864
@@ -107,10 +108,21 @@ async def browse(broker: "Broker", request: BrowseRequest) -> tuple[Page, list[S
     end = request.offset + request.limit
     if end > PAGE_END_MAX:
         raise RequestError(TOO_DEEP)
-    # A status may be that of few, and what was written before `until` may lie anywhere: then
-    # the partitions that were written last are not enough.
-    widely = request.status is not None or request.until < datetime.now(UTC)
-    page = await calls.message_list(
+    if request.until < datetime.now(UTC) or request.status == "dead_letter":
+        # What was written before `until` may lie anywhere, and letters mostly lie where nothing is
+        # written any more: the partitions that were written last are not enough.
+        page = await _page(broker, request, LANES_MAX)
+    else:
+        page = await _page(broker, request, min(end + LANES_SPARE, LANES_MAX))
+        # A status may be that of few: then they are not enough, either.
+        if request.status is not None and not _newest(page, request):
+            page = await _page(broker, request, LANES_MAX)
+    size = sum(len(row.frame) for row in page.rows if row.encrypted)
+    return page, await bounded(lambda: [_row_shown(broker.keys, row) for row in page.rows], size)
+
+
+async def _page(broker: "Broker", request: BrowseRequest, lanes_max: int) -> Page:
+    return await calls.message_list(
         broker.reads.fetch,
         request.tenant,
         queue=request.queue,
@@ -122,12 +134,18 @@ async def browse(broker: "Broker", request: BrowseRequest) -> tuple[Page, list[S
         until=request.until,
         limit=request.limit,
         offset=request.offset,
-        lanes_max=LANES_MAX if widely else min(end + LANES_SPARE, LANES_MAX),
-        looks_max=max(LOOKS_MAX, end),
+        lanes_max=lanes_max,
+        looks_max=max(LOOKS_MAX, request.offset + request.limit),
         bytes_max=PAGE_BYTES_MAX,
     )
-    size = sum(len(row.frame) for row in page.rows if row.encrypted)
-    return page, await bounded(lambda: [_row_shown(broker.keys, row) for row in page.rows], size)
+
+
+def _newest(page: Page, request: BrowseRequest) -> bool:
+    """Whether what was not looked at is older than all of the page."""
+    if page.others_until is None:
+        return True
+    full = len(page.rows) >= request.limit
+    return full and page.rows[-1].created_at > page.others_until + STAMP
 
 
 def _row_shown(keys: KeyRing, row: MessageRow) -> Shown:

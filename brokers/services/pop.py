@@ -224,7 +224,7 @@ class Visit:
         queue = directory.queues.get(key)
         if queue is None:
             queue = await broker.lookups.run(("queue", *key), lambda: self._ensure_queue(*key))
-            directory.queues.put(key, queue)
+            directory.learn_queue(key, queue)
         return [queue]
 
     async def _ensure_queue(self, tenant: UUID, name: str) -> QueueRow:

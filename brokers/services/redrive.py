@@ -6,7 +6,8 @@ The commit that moves letters moves the job's place as well, so a broker that di
 moment leaves each letter either moved or still to be moved, and the next leader goes on.
 
 What a letter becomes is what a replay makes of it: a message `dlq:<id>` with its payload,
-sealed where it was sealed, and where the destination encrypts.
+sealed where it was sealed, and where the destination encrypts. It is a push of its tenant's, and
+within its quota: one that pushes too fast has the job wait, one that is full ends it.
 
 Imports domain, encryption, frames, store, services/{dead_letters,maintenance,term}. Called by
 services/leaders.py and api/views/redrive.py.
@@ -22,7 +23,7 @@ from uuid import UUID
 
 from brokers import frames
 from brokers.encryption import KeyRing, UndecryptableError, bounded
-from brokers.errors import Permanent, RequestError, StoreError
+from brokers.errors import Permanent, Refusal, RequestError, StoreError
 from brokers.services.dead_letters import NO_KEY, TIMER, TIMER_GROUP
 from brokers.services.term import Fenced, Term
 from brokers.store import calls as hot_calls
@@ -43,7 +44,9 @@ STEP_ROWS_MAX = 500
 STEP_BYTES_MAX = 4_194_304
 STEP_LOOKS_MAX = 10_000
 NAP_S = 0.25
-AFTER_BUSY_S = 0.1
+# What a job waits when somebody holds what it needs, or its destination was changed under it.
+AFTER_BUSY_MS = 100
+AFTER_CHANGE_MS = 100
 JOBS_AT_ONCE_MAX = 100
 RUNNING_MAX = 100
 KEEP_DAYS = 30
@@ -147,9 +150,13 @@ async def _turn(broker: "Broker", tenant: UUID, redrive_id: UUID | None, state: 
     if redrive_id is None:
         raise RequestError(GONE, code="not_found")
     async with broker.admission.call_slot("maint"):
-        was = await calls.redrive_turn(broker.store.fetch, tenant, redrive_id, state)
+        was = await calls.redrive_turn(
+            broker.store.fetch, tenant, redrive_id, state, running_max=RUNNING_MAX
+        )
     if was is None:
         raise RequestError(GONE, code="not_found")
+    if was == "full":
+        raise RequestError(FULL, code="conflict")
     return await _find(broker, tenant, redrive_id)
 
 
@@ -187,21 +194,28 @@ async def cycle(broker: "Broker", term: Term) -> None:
 
 
 async def step(broker: "Broker", term: Term, redrive_id: UUID) -> None:
-    """One commit of one job. What stands in its way for good ends the job, nothing else does."""
+    """One commit of one job. What stands in its way for good ends the job; what may give way lets
+    it wait, while others go on."""
     try:
-        await _step(broker, term, redrive_id)
+        wait_ms = await _step(broker, term, redrive_id)
     except Permanent as error:
-        if error.sqlstate == STALE:
+        if error.sqlstate != STALE:
+            await _fail(broker, term, redrive_id, error.text)
             return
-        await _fail(broker, term, redrive_id, error.text)
+        wait_ms = AFTER_CHANGE_MS
     except StoreError as error:
         if error.sqlstate != LOCK_TIMEOUT:
             raise
         log.info("redrive %s: somebody holds a partition or a letter", redrive_id)
-        await asyncio.sleep(AFTER_BUSY_S)
+        wait_ms = AFTER_BUSY_MS
+    if wait_ms and not await calls.redrive_pause(
+        broker.store.fetch, term.token, redrive_id, wait_ms=wait_ms
+    ):
+        raise Fenced
 
 
-async def _step(broker: "Broker", term: Term, redrive_id: UUID) -> None:
+async def _step(broker: "Broker", term: Term, redrive_id: UUID) -> int:
+    """How many ms the job is to wait beyond the pace of its rate."""
     page = await calls.redrive_letters(
         broker.store.fetch,
         redrive_id,
@@ -210,21 +224,28 @@ async def _step(broker: "Broker", term: Term, redrive_id: UUID) -> None:
         looks_max=STEP_LOOKS_MAX,
     )
     if page is None:
-        return
+        return 0
     if page.queue_gone:
         await _fail(broker, term, redrive_id, DELETED)
-        return
+        return 0
     places = await _places(broker, page)
     if places is None:
-        return
+        return AFTER_CHANGE_MS
     if not broker.keys.can_seal and any(
         place.encryption_enabled and not letter.encrypted
         for letter, (_, _, place) in zip(page.letters, places, strict=True)
     ):
         await _fail(broker, term, redrive_id, NO_KEY)
-        return
-    ids = broker.ids.mint_many(len(page.letters))
+        return 0
     size = sum(len(letter.payload) for letter in page.letters)
+    try:
+        await broker.quotas.admit_push(page.tenant, len(page.letters), size)
+    except Refusal as error:
+        return round(1000 * error.retry_after_s)
+    except RequestError as error:
+        await _fail(broker, term, redrive_id, error.text)
+        return 0
+    ids = broker.ids.mint_many(len(page.letters))
     move = await bounded(lambda: _move(broker.keys, page, places, ids), size)
     async with broker.admission.slot("maint"):
         done = await calls.redrive_step(
@@ -239,6 +260,7 @@ async def _step(broker: "Broker", term: Term, redrive_id: UUID) -> None:
         raise Fenced
     if done.verdict == "moved":
         _announce(broker, page, places, move, done.kept or [])
+    return 0
 
 
 # Where a letter goes: queue, partition, and its row.

@@ -3,13 +3,14 @@
 The figures of a queue are as old as the last count; what has to be exact (one queue's detail,
 its depth) counts for itself. How much the segments weigh is measured much more seldom.
 
-Imports store, services/term. Used by services/leaders.py and api/hot_system.py.
+Imports store, services/{term,written}. Used by services/leaders.py and api/hot_system.py.
 """
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from brokers.services import written
 from brokers.services.term import Fenced, Term
 from brokers.store import leader_calls as calls
 
@@ -34,7 +35,10 @@ async def cycle(broker: "Broker", term: Term) -> None:
 
 async def refresh(broker: "Broker") -> Counted:
     """Count all of them now, whoever leads; what somebody else counts meanwhile is new enough."""
-    return await _count(broker, None)
+    try:
+        return await _count(broker, None)
+    finally:
+        written.tell(broker, None)
 
 
 async def bytes_cycle(broker: "Broker", term: Term) -> None:

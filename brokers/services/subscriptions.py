@@ -32,7 +32,7 @@ async def ensure_subscribed(
         ("group", queue_id, request.group), lambda: _register(broker, queue_id, request, born)
     )
     if stored is not None:
-        broker.directory.groups.put((queue_id, request.group), stored)
+        broker.directory.learn_group(request.tenant, (queue_id, request.group), stored)
     return stored
 
 

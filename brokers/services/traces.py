@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 TRACES_MAX = 10_000
 PAGE_BYTES_MAX = 67_108_864
 # Of a name with more traces the newest so many are counted in the list of names.
-NAME_COUNT_MAX = 10_000
+NAME_COUNT_MAX = 1000
+# So many under a name are counted exactly, and so many at all.
+EXACT_MAX = 5000
+COUNT_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,8 @@ async def of_message(
 
 
 async def by_name(broker: "Broker", page: NamedPage) -> tuple[int, list[NamedTraceRow]]:
-    """How many there are, and the page, oldest first. One of large data ends early."""
+    """How many there are, and the page, oldest first. One of large data ends early. What was noted
+    about queues that are deleted is counted where there are very many."""
     return await trace_calls.trace_by_name(
         broker.reads.fetch,
         page.tenant,
@@ -95,6 +99,8 @@ async def by_name(broker: "Broker", page: NamedPage) -> tuple[int, list[NamedTra
         limit=page.limit,
         offset=page.offset,
         bytes_max=PAGE_BYTES_MAX,
+        exact_max=EXACT_MAX,
+        count_max=COUNT_MAX,
     )
 
 

@@ -7,9 +7,10 @@ a message. Entries have a time limit, a bound, and are dropped on a change.
 Imports calls. Used by services/ and runtime.py.
 """
 
+import math
 import time
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 from uuid import UUID
 
@@ -84,6 +85,31 @@ class Directory:
         self.configured: Bounded[QueueKey, bool] = Bounded(entries_max=QUEUES_MAX, ttl_s=ttl_s)
         # (queue id, group) -> the stored conflation policy.
         self.groups: Bounded[tuple[int, str], bool] = Bounded(entries_max=GROUPS_MAX, ttl_s=ttl_s)
+        # Queues and groups that pops have met here, to tell those that may just have been made
+        # from those that were only looked up again.
+        self._met: Bounded[Hashable, bool] = Bounded(
+            entries_max=QUEUES_MAX + GROUPS_MAX, ttl_s=math.inf
+        )
+        # Each is told a tenant of whom a queue or a group was made, changed or deleted.
+        self.changed: list[Callable[[UUID], None]] = []
+
+    def learn_queue(self, key: QueueKey, row: QueueRow) -> None:
+        self.queues.put(key, row)
+        self._meet(key[0], key)
+
+    def learn_group(self, tenant: UUID, key: tuple[int, str], conflation: bool) -> None:
+        self.groups.put(key, conflation)
+        self._meet(tenant, key)
+
+    def _meet(self, tenant: UUID, key: Hashable) -> None:
+        if self._met.get(key) is None:
+            self._met.put(key, True)
+            self.tell(tenant)
+
+    def tell(self, tenant: UUID) -> None:
+        """A queue or a group of the tenant's was made, changed or deleted."""
+        for told in self.changed:
+            told(tenant)
 
     def forget_everything(self) -> None:
         """It may be another database that answers now, where ids mean other things."""
@@ -94,12 +120,15 @@ class Directory:
             self.partition_ids,
             self.encrypting,
             self.groups,
+            self._met,
         ):
             known.clear()
 
     def forget_queue(self, tenant: UUID, queue: str) -> None:
         self.queues.forget((tenant, queue))
+        self._met.forget((tenant, queue))
         self.configured.put((tenant, queue), True)
+        self.tell(tenant)
 
     def forget_queue_id(self, queue_id: int) -> None:
         """The queue of this id is gone, whatever its name was."""
@@ -109,3 +138,4 @@ class Directory:
     def forget_partition(self, tenant: UUID, queue: str, name: str) -> None:
         self.partitions.forget((tenant, queue, name))
         self.queues.forget((tenant, queue))
+        self._met.forget((tenant, queue))

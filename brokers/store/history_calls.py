@@ -109,11 +109,11 @@ class ParkedRow(NamedTuple):
 
 class RetentionRow(NamedTuple):
     """What retention deleted; a null bucket is the sum over the window under a key, and a null
-    key as well the sum of all."""
+    key as well the sum of all. `queues` is how many a key has."""
 
     key: str | None
     bucket: datetime | None
-    queues: int
+    queues: int | None
     retention: int
     completed: int
     eviction: int

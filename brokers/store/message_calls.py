@@ -62,12 +62,14 @@ class MessageRow(NamedTuple):
 
 
 class Page(NamedTuple):
-    """`truncated`: there may be more that was not looked at."""
+    """`truncated`: there may be more that was not looked at. `others_until`: when the partitions
+    that were not looked at were written last, at the latest; None when there are none."""
 
     rows: list[MessageRow]
     queue_mode: bool
     bus_groups: int
     truncated: bool
+    others_until: datetime | None
 
 
 class Inspected(NamedTuple):
@@ -155,7 +157,7 @@ async def message_list(
         MESSAGE_LIST, (*names, since, until, limit, offset, lanes_max, looks_max, bytes_max)
     )
     *messages, end = rows
-    return Page([MessageRow(*row[:17]) for row in messages], end[17], end[15], end[18])
+    return Page([MessageRow(*row[:17]) for row in messages], end[17], end[15], end[18], end[8])
 
 
 async def message_get(

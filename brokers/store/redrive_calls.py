@@ -28,8 +28,9 @@ SELECT id::text, queue_name, consumer_group, error_text, failed_from, failed_to,
   FROM queen_redrive_list_v1(
        %s::uuid, %s::uuid, %s::text, %s::integer, %s::bigint, %s::timestamptz, %s::uuid)
 """
-REDRIVE_TURN = "SELECT queen_redrive_turn_v1(%s::uuid, %s::uuid, %s::text)"
+REDRIVE_TURN = "SELECT queen_redrive_turn_v1(%s::uuid, %s::uuid, %s::text, %s::integer)"
 REDRIVE_FAIL = "SELECT queen_redrive_fail_v1(%s::bigint, %s::uuid, %s::text)"
+REDRIVE_PAUSE = "SELECT queen_redrive_pause_v1(%s::bigint, %s::uuid, %s::integer)"
 REDRIVE_DUE = "SELECT redrive_id::text, wait_us FROM queen_redrive_due_v1(%s::integer)"
 REDRIVE_LETTERS = """
 SELECT id::text, partition_id, partition_name, payload, encrypted, producer_sub, queue_id,
@@ -174,15 +175,24 @@ async def redrive_list(
     return [RedriveRow(*row) for row in rows]
 
 
-async def redrive_turn(fetch: Fetch, tenant: UUID, redrive_id: UUID, state: str) -> str | None:
-    """The state that the job was in; None when there is no such job."""
-    [[was]] = await fetch(REDRIVE_TURN, (str(tenant), str(redrive_id), state))
+async def redrive_turn(
+    fetch: Fetch, tenant: UUID, redrive_id: UUID, state: str, *, running_max: int
+) -> str | None:
+    """The state that the job was in, `full` when too many run for it to run again; None when there
+    is no such job."""
+    [[was]] = await fetch(REDRIVE_TURN, (str(tenant), str(redrive_id), state, running_max))
     return was
 
 
 async def redrive_fail(fetch: Fetch, token: int, redrive_id: UUID, problem: str) -> bool:
     """False when somebody else leads."""
     [[ours]] = await fetch(REDRIVE_FAIL, (token, str(redrive_id), problem))
+    return ours
+
+
+async def redrive_pause(fetch: Fetch, token: int, redrive_id: UUID, *, wait_ms: int) -> bool:
+    """False when somebody else leads."""
+    [[ours]] = await fetch(REDRIVE_PAUSE, (token, str(redrive_id), wait_ms))
     return ours
 
 

@@ -24,7 +24,8 @@ TRACE_BY_NAME = f"""
 SELECT total, id::text, event_type, data, consumer_group, {_CREATED}, names, transaction_id,
        partition_uid::text, queue_name, partition_name
   FROM queen_trace_by_name_v1(
-       %s::uuid, %s::text, %s::timestamptz, %s::timestamptz, %s::bigint, %s::bigint, %s::bigint)
+       %s::uuid, %s::text, %s::timestamptz, %s::timestamptz, %s::bigint, %s::bigint, %s::bigint,
+       %s::bigint, %s::bigint)
 """
 TRACE_NAMES = """
 SELECT total, name, traces, messages, (extract(epoch FROM last_seen_at) * 1000000)::bigint
@@ -116,9 +117,13 @@ async def trace_by_name(
     limit: int,
     offset: int,
     bytes_max: int,
+    exact_max: int,
+    count_max: int,
 ) -> tuple[int, list[NamedTraceRow]]:
-    """How many there are, and one page of them."""
-    parameters = (str(tenant), name, since, until, limit, offset, bytes_max)
+    """How many there are, and one page of them. More than `exact_max` are counted with those of
+    queues that are deleted, and `count_max` at most."""
+    page = (since, until, limit, offset, bytes_max)
+    parameters = (str(tenant), name, *page, exact_max, count_max)
     [counted, *rows] = await fetch(TRACE_BY_NAME, parameters)
     return counted[0], [NamedTraceRow(TraceRow(*row[1:7]), *row[7:]) for row in rows]
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests import harness
-from tests.wire_client import WireClient, expect
+from tests.wire_client import WireClient, ack_of, expect
 
 CLIENTS = 16
 
@@ -351,6 +351,22 @@ def test_sixteen_clients_that_race_for_stream_queries_get_exactly_what_is_left(t
 
     codes = race(register)
     assert (codes.count(200), codes.count(403)) == (3, CLIENTS - 3)
+
+
+def test_a_replay_is_a_push_of_its_tenant(tenant, db, fresh_queue, eventually):
+    wire = tenant()
+    wire.push(fresh_queue, 1)
+    [message] = wire.messages(fresh_queue)
+    wire.ack_batch(ack_of(message, "dlq"))
+    [letter] = wire.dead_letters(fresh_queue)
+    db.execute(
+        "UPDATE queen_quota SET max_retained_bytes = 0 WHERE tenant_id = %s",
+        [wire.headers["x-queen-tenant"]],
+    )
+    eventually(lambda: wire.post_items({"queue": fresh_queue, "payload": 1}).status_code == 403)
+    refused = expect(wire.post(f"/api/v1/dlq/{letter['id']}/replay", {}), 403)
+    assert refused.json()["error"] == "storage_quota_exceeded"
+    assert wire.dead_letters(fresh_queue) == [letter]
 
 
 def test_the_sinks_of_a_stream_are_pushed_to_like_any_queue(tenant, fresh_queue):

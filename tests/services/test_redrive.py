@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import time
+import uuid
 from uuid import UUID
 
 import pytest
@@ -46,8 +47,8 @@ def term(db):
 
 
 async def begin(client, queue: str, **named) -> UUID:
-    named = {"rate": redrive.RATE_MAX} | named
-    request = RedriveRequest(tenant=DEFAULT_TENANT, which=Filter(queue=queue), **named)
+    named = {"rate": redrive.RATE_MAX, "tenant": DEFAULT_TENANT} | named
+    request = RedriveRequest(which=Filter(queue=queue), **named)
     return UUID((await redrive.create(client.broker, request)).id)
 
 
@@ -138,6 +139,57 @@ async def test_a_job_into_a_full_queue_fails_with_its_letters_where_they_are(
     row = await shown(client, job)
     assert (row.state, row.problem, row.moved) == ("done", None, 3)
     assert payloads_of(Lane(db, full)) == ["1", "2", "3"]
+
+
+async def test_a_job_whose_destination_is_deleted_under_it_waits_before_it_looks_again(
+    start_client, db, fresh_queue, term, monkeypatch
+):
+    client, target = await start_client(**NO_FLOOR), f"{fresh_queue}-target"
+    Lane(db, fresh_queue).bury(1)
+    job = await begin(client, fresh_queue, target_queue=target)
+    really_ensure = redrive.hot_calls.partition_ensure
+
+    async def ensure_and_lose(*asked, **named):
+        rows = await really_ensure(*asked, **named)
+        db.execute("SELECT queen_queue_delete_v1(%s, %s)", [DEFAULT_TENANT, target])
+        return rows
+
+    monkeypatch.setattr(redrive.hot_calls, "partition_ensure", ensure_and_lose)
+    await within(redrive.step(client.broker, term(), job), 20)
+    [(due, wait_us)] = await redrive.calls.redrive_due(client.broker.store.fetch, limit=10)
+    assert due == job and wait_us > 0
+    assert (await shown(client, job)).state == "running"
+    monkeypatch.undo()
+    await run(client, term())
+    assert (await shown(client, job)).moved == 1
+
+
+async def test_a_job_keeps_to_the_quota_of_its_tenant(start_client, db, fresh_queue, term):
+    client, tenant = await start_client(**NO_FLOOR), uuid.uuid4()
+    lane = Lane(db, fresh_queue, tenant=tenant)
+    lane.bury(1, 2, 3)
+    db.execute("INSERT INTO queen_quota (tenant_id, max_retained_bytes) VALUES (%s, 0)", [tenant])
+    job = await begin(client, fresh_queue, tenant=tenant)
+    await run(client, term())
+    row = await redrive.find(client.broker, tenant, job)
+    assert (row.state, row.moved) == ("failed", 0) and "retains more bytes" in row.problem
+
+    db.execute(
+        "UPDATE queen_quota SET max_retained_bytes = NULL, push_rate = 1 WHERE tenant_id = %s",
+        [tenant],
+    )
+    await client.broker.quotas.refresh()
+    await client.broker.quotas.admit_push(tenant, 2, 1)  # the burst is used up
+    await redrive.resume(client.broker, tenant, job)
+    await within(redrive.step(client.broker, term(), job), 20)
+    [(_, wait_us)] = await redrive.calls.redrive_due(client.broker.store.fetch, limit=10)
+    assert wait_us > 0 and lane.count("queen_dead_letter") == 3
+
+    db.execute("UPDATE queen_quota SET push_rate = 1000 WHERE tenant_id = %s", [tenant])
+    await client.broker.quotas.refresh()
+    await run(client, term())
+    assert (await redrive.find(client.broker, tenant, job)).state == "done"
+    assert lane.count("queen_dead_letter") == 0
 
 
 async def test_in_push_maintenance_a_job_waits(start_client, db, fresh_queue, term):

@@ -86,7 +86,8 @@ def step(
 
 
 def turn(db: psycopg.Connection[Any], redrive_id: UUID, state: str, **named: Any) -> str | None:
-    return call(db, calls.redrive_turn, named.get("tenant", DEFAULT_TENANT), redrive_id, state)
+    named = {"tenant": DEFAULT_TENANT, "running_max": 1000} | named
+    return call(db, calls.redrive_turn, named.pop("tenant"), redrive_id, state, **named)
 
 
 def payloads_of(lane: Lane) -> list[str]:

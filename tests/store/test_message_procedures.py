@@ -92,7 +92,7 @@ def test_a_page_of_all_queues_is_that_of_the_tenant_and_its_filters(db, fresh_qu
     assert payloads(listed(db, tenant=tenant, namespace="n1", task="t")) == [b"1"]
     assert payloads(listed(db, tenant=tenant, task="other")) == []
     assert payloads(listed(db, fresh_queue, tenant=tenant)) == []
-    assert listed(db, fresh_queue, tenant=uuid.uuid4()) == ([], False, 0, False)
+    assert listed(db, fresh_queue, tenant=uuid.uuid4()) == ([], False, 0, False, None)
 
 
 def test_times_bound_a_page_on_both_sides(db, fresh_queue):
@@ -159,6 +159,26 @@ def test_a_status_is_derived_from_the_queue_mode_cursor_and_dead_letters(db, fre
     )
     assert payloads(listed(db, fresh_queue, status="pending")) == [b"4", b"3", b"2"]
     assert payloads(listed(db, fresh_queue, status="pending", limit=1, offset=1)) == [b"3"]
+
+
+def test_a_page_tells_until_when_the_partitions_were_written_that_it_did_not_look_at(
+    db, fresh_queue
+):
+    for name in "ab":
+        Lane(db, fresh_queue, name).push(name)
+        db.execute(
+            "UPDATE queen_partition SET last_write_at = now() - interval '1 minute'"
+            " WHERE name = 'a' AND queue_id = (SELECT id FROM queen_queue WHERE name = %s)",
+            [fresh_queue],
+        )
+    [(newer,)] = db.execute(
+        "SELECT last_write_at FROM queen_partition WHERE name = 'b'"
+        " AND queue_id = (SELECT id FROM queen_queue WHERE name = %s)",
+        [fresh_queue],
+    ).fetchall()
+    assert listed(db, fresh_queue, lanes_max=1).others_until == newer
+    assert listed(db, fresh_queue, lanes_max=2).others_until < newer
+    assert listed(db, fresh_queue, lanes_max=3).others_until is None
 
 
 def test_a_page_of_a_status_says_when_it_did_not_look_at_everything(db, fresh_queue):

@@ -437,6 +437,32 @@ def test_a_job_that_is_done_stays_done_and_a_failed_one_runs_again(db, fresh_que
     assert (row.state, row.problem, row.finished_at) == ("running", None, None)
 
 
+def test_a_job_beyond_the_limit_does_not_run_again(db, fresh_queue):
+    tenant = uuid.uuid4()
+    Lane(db, fresh_queue, tenant=tenant)
+    one = begin(db, fresh_queue, tenant=tenant)
+    turn(db, one, "cancelled", tenant=tenant)
+    begin(db, fresh_queue, tenant=tenant)
+    assert turn(db, one, "running", tenant=tenant, running_max=1) == "full"
+    assert shown(db, one, tenant).state == "cancelled"
+    assert turn(db, one, "running", tenant=tenant, running_max=2) == "cancelled"
+    assert shown(db, one, tenant).state == "running"
+
+
+def test_a_job_that_pauses_is_due_later_and_only_by_its_leader(db, fresh_queue, token):
+    Lane(db, fresh_queue)
+    job = begin(db, fresh_queue)
+
+    def wait_us():
+        return dict(call(db, calls.redrive_due, limit=1000))[job]
+
+    assert not call(db, calls.redrive_pause, token - 1, job, wait_ms=60_000)
+    assert wait_us() == 0
+    assert call(db, calls.redrive_pause, token, job, wait_ms=60_000)
+    assert 0 < wait_us() <= 60_000_000
+    turn(db, job, "cancelled")
+
+
 def test_jobs_that_ended_long_ago_are_forgotten(db, fresh_queue):
     tenant = uuid.uuid4()
     Lane(db, fresh_queue, tenant=tenant)

@@ -14,7 +14,9 @@ from brokers.store.management_calls import queue_delete
 from tests.store.calling import Lane, call, minter
 
 LIMITS = {"limit": 100, "bytes_max": 10**9}
-PAGE = {"since": None, "until": None, "offset": 0, **LIMITS}
+PAGE = {
+    "since": None, "until": None, "offset": 0, "exact_max": 100, "count_max": 1000, **LIMITS
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -74,6 +76,22 @@ def test_a_page_ends_early_where_its_data_is_large_and_is_never_empty(
     listed = call(db, calls.trace_list, None, lane.row.uid, "t", **(LIMITS | short))
     total, page = call(db, calls.trace_by_name, DEFAULT_TENANT, name, **(PAGE | short))
     assert (len(listed), len(page), total) == (rows, rows, 3)
+
+
+def test_beyond_what_is_counted_exactly_deleted_queues_count_and_are_not_listed(db, name):
+    tenant = uuid.uuid4()
+    lane, gone = Lane(db, "here", tenant=tenant), Lane(db, "gone", tenant=tenant)
+    for partition in (lane.row.uid, lane.row.uid, gone.row.uid):
+        add(db, partition, [name], tenant=tenant)
+    call(db, queue_delete, tenant, "gone")
+
+    def told(**bounds):
+        total, page = call(db, calls.trace_by_name, tenant, name, **(PAGE | bounds))
+        return total, len(page)
+
+    assert told(exact_max=3) == (2, 2)
+    assert told(exact_max=2) == (3, 2)
+    assert told(exact_max=1, count_max=2) == (2, 2)
 
 
 def test_ids_that_only_share_a_hash_would_not_be_taken_for_each_other(db, lane):

@@ -21,6 +21,7 @@ from brokers.config import Config, ServerConfig, TenancyConfig
 from brokers.domain import DEFAULT_TENANT, PopResult
 from brokers.errors import NoConnection, RequestError, StatementCancelled, StoreError
 from brokers.flow.access import Access
+from brokers.flow.recent import Recent
 
 TENANT = "0190b6d4-7a3c-4c4e-9a57-0d8f4b1f2a3b"
 
@@ -48,7 +49,9 @@ def broker_with(*, tenancy: bool = False, body_bytes_max: int = 1000) -> Any:
         store=store,
         siblings=None,
         access=access,
-        cell_metrics=SimpleNamespace(age_s=0.0),
+        cell_metrics=SimpleNamespace(age_s=0.0, exposition=lambda: b""),
+        recent=Recent(0.0),
+        announce=SimpleNamespace(tell=lambda hint: None),
     )
 
 

@@ -22,9 +22,16 @@ from types import SimpleNamespace
 from brokers.api import hot, wire
 from brokers.api.door import Door
 from brokers.config import Config, ServerConfig
+from brokers.flow.recent import Recent
 
 config = Config(server=ServerConfig(body_bytes_max=100_000))
-broker = SimpleNamespace(config=config, ready=True, access=SimpleNamespace(required=False))
+broker = SimpleNamespace(
+    config=config,
+    ready=True,
+    access=SimpleNamespace(required=False),
+    recent=Recent(0.0),
+    announce=SimpleNamespace(tell=lambda hint: None),
+)
 seen = {"cancelled": 0, "handed_back": 0}
 
 async def echo(call):

@@ -24,6 +24,7 @@ from brokers.config_access import AuthConfig, TenancyConfig
 from brokers.domain import DEFAULT_TENANT
 from brokers.errors import BrokerError
 from brokers.flow.access import REMEMBERED_MAX, Access
+from brokers.flow.recent import Recent
 from brokers.principal import ANYBODY, Principal, levels_of
 from tests.unit.test_door import Client
 
@@ -153,7 +154,13 @@ def broker_with(*, tenancy: bool = False, **auth_settings: Any) -> Any:
         tenancy=TenancyConfig(header=tenancy),
         auth=AuthConfig(**settings),
     )
-    return SimpleNamespace(config=config, ready=True, access=Access(config, nobody_asks))
+    return SimpleNamespace(
+        config=config,
+        ready=True,
+        access=Access(config, nobody_asks),
+        recent=Recent(0.0),
+        announce=SimpleNamespace(tell=lambda hint: None),
+    )
 
 
 async def nobody_asks(*_: Any, **__: Any) -> Any:

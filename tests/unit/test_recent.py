@@ -1,14 +1,17 @@
-"""What was read lately is told again, for some seconds and no longer.
+"""What was read lately is told again, for some seconds, until it is written to, and no longer.
 
 Method: a clock that the test moves.
 """
 
 import asyncio
+from uuid import UUID
 
 import pytest
 
 from brokers.flow import recent
-from brokers.flow.recent import Recent
+from brokers.flow.recent import CELL, Recent
+
+A, B = UUID(int=1), UUID(int=2)
 
 
 class Clock:
@@ -20,75 +23,154 @@ class Clock:
 
 
 class Source:
+    """Answers with the number of the reading, which ends when it is let."""
+
     def __init__(self) -> None:
         self.reads = 0
+        self.ends = asyncio.Event()
+        self.ends.set()
 
     async def read(self) -> int:
         self.reads += 1
+        mine = self.reads
+        await self.ends.wait()
         await asyncio.sleep(0)
-        return self.reads
+        return mine
 
 
-def test_an_answer_is_told_again_until_it_is_too_old():
-    async def story() -> None:
-        clock, source = Clock(), Source()
-        kept = Recent(5.0, clock)
-        assert await kept.get("a", source.read) == 1
-        clock.now += 4.9
-        assert await kept.get("a", source.read) == 1
-        assert await kept.get("b", source.read) == 2
-        clock.now += 0.2
-        assert await kept.get("a", source.read) == 3
-
-    asyncio.run(story())
-
-
-def test_those_who_ask_at_once_share_one_reading_and_a_failure_is_not_kept():
-    async def story() -> None:
-        source = Source()
-        kept = Recent(5.0, Clock())
-        assert await asyncio.gather(*(kept.get("a", source.read) for _ in range(3))) == [1, 1, 1]
-
-        async def fails() -> int:
-            raise ValueError
-
-        with pytest.raises(ValueError):
-            await kept.get("b", fails)
-        assert await kept.get("b", source.read) == 2
-
-    asyncio.run(story())
-
-
-def test_what_was_asked_long_before_it_was_kept_is_old():
-    clock = Clock()
+async def test_an_answer_is_told_again_until_it_is_too_old():
+    clock, source = Clock(), Source()
     kept = Recent(5.0, clock)
-    asked_at = kept.now()
-    clock.now += 4
-    kept.keep("a", "answer", asked_at)
-    assert kept.find("a") == "answer"
-    clock.now += 1
-    assert kept.find("a") is None
+    assert await kept.get(A, "a", source.read) == 1
+    clock.now += 4.9
+    assert await kept.get(A, "a", source.read) == 1
+    assert await kept.get(A, "b", source.read) == 2
+    clock.now += 0.2
+    assert await kept.get(A, "a", source.read) == 3
 
 
-def test_without_a_time_everybody_reads():
-    async def story() -> None:
-        source = Source()
-        kept = Recent(0.0, Clock())
-        assert [await kept.get("a", source.read) for _ in range(2)] == [1, 2]
+async def test_two_tenants_never_share_an_answer():
+    source = Source()
+    kept = Recent(5.0, Clock())
+    told = await asyncio.gather(*(kept.get(whose, "a", source.read) for whose in (A, B, CELL)))
+    assert told == [1, 2, 3]
+    assert [await kept.get(whose, "a", source.read) for whose in (A, B, CELL)] == told
 
-    asyncio.run(story())
+
+async def test_those_who_ask_at_once_share_one_reading_and_a_failure_is_not_kept():
+    source = Source()
+    kept = Recent(5.0, Clock())
+    assert await asyncio.gather(*(kept.get(A, "a", source.read) for _ in range(3))) == [1, 1, 1]
+
+    async def fails() -> int:
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        await kept.get(A, "b", fails)
+    assert await kept.get(A, "b", source.read) == 2
 
 
-def test_the_oldest_gives_way_to_what_is_read_next(monkeypatch):
-    monkeypatch.setattr(recent, "ENTRIES_MAX", 2)
+async def test_one_who_goes_away_takes_the_reading_from_nobody():
+    source = Source()
+    source.ends.clear()
+    kept = Recent(5.0, Clock())
+    first, second = (asyncio.ensure_future(kept.get(A, "a", source.read)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    source.ends.set()
+    assert await second == 1
+    assert first.cancelled() and source.reads == 1
 
-    async def story() -> None:
-        source = Source()
-        kept = Recent(5.0, Clock())
-        for key in "abc":
-            await kept.get(key, source.read)
-        assert await kept.get("c", source.read) == 3
-        assert await kept.get("b", source.read) == 2
-        assert await kept.get("a", source.read) == 4
 
-    asyncio.run(story())
+async def test_a_write_ends_what_was_read_before_it_and_nobody_elses():
+    source = Source()
+    kept = Recent(5.0, Clock())
+    for whose in (A, B, CELL):
+        await kept.get(whose, "a", source.read)
+    kept.written(A)
+    assert await kept.get(A, "a", source.read) == 4
+    assert await kept.get(CELL, "a", source.read) == 5, "the cell's has what A wrote"
+    assert await kept.get(B, "a", source.read) == 2
+    kept.forget()
+    assert await kept.get(B, "a", source.read) == 6
+
+
+async def test_a_reading_that_began_before_a_write_is_told_to_nobody_who_asks_after_it():
+    source = Source()
+    source.ends.clear()
+    kept = Recent(5.0, Clock())
+    early = asyncio.ensure_future(kept.get(A, "a", source.read))
+    await asyncio.sleep(0)
+    kept.written(A)
+    late = asyncio.ensure_future(kept.get(A, "a", source.read))
+    await asyncio.sleep(0)
+    source.ends.set()
+    assert (await early, await late) == (1, 2)
+    assert await kept.get(A, "a", source.read) == 2
+
+
+async def test_a_reading_that_takes_too_long_is_joined_by_nobody_any_more():
+    clock, source = Clock(), Source()
+    source.ends.clear()
+    kept = Recent(5.0, clock)
+    early = asyncio.ensure_future(kept.get(A, "a", source.read))
+    await asyncio.sleep(0)
+    clock.now += 5
+    late = asyncio.ensure_future(kept.get(A, "a", source.read))
+    await asyncio.sleep(0)
+    source.ends.set()
+    assert (await early, await late) == (1, 2)
+
+
+async def test_age_counts_from_before_the_reading():
+    clock, source = Clock(), Source()
+    kept = Recent(5.0, clock)
+
+    async def slow() -> int:
+        clock.now += 4
+        return await source.read()
+
+    assert await kept.get(A, "a", slow) == 1
+    clock.now += 0.9
+    assert await kept.get(A, "a", source.read) == 1
+    clock.now += 0.2
+    assert await kept.get(A, "a", source.read) == 2
+
+
+async def test_without_a_time_everybody_reads():
+    source = Source()
+    kept = Recent(0.0, Clock())
+    assert [await kept.get(A, "a", source.read) for _ in range(2)] == [1, 2]
+
+
+async def test_the_oldest_gives_way_to_what_is_read_next():
+    source = Source()
+    kept = Recent(5.0, Clock(), entries_max=2)
+    for key in "abc":
+        await kept.get(A, key, source.read)
+    assert await kept.get(A, "c", source.read) == 3
+    assert await kept.get(A, "b", source.read) == 2
+    assert await kept.get(A, "a", source.read) == 4
+
+
+async def test_what_is_kept_is_bounded_in_bytes_and_what_has_no_size_is_not_kept():
+    source = Source()
+    kept = Recent(5.0, Clock(), bytes_max=100)
+    for key in "abc":
+        await kept.get(A, key, source.read, size=lambda answer: 40)
+    assert await kept.get(A, "b", source.read) == 2
+    assert await kept.get(A, "a", source.read, size=lambda answer: 40) == 4
+    assert await kept.get(A, "big", source.read, size=lambda answer: 101) == 5
+    assert await kept.get(A, "big", source.read, size=lambda answer: 101) == 6
+    assert await kept.get(A, "none", source.read, size=lambda answer: None) == 7
+    assert await kept.get(A, "none", source.read, size=lambda answer: None) == 8
+
+
+async def test_a_tenant_whose_writes_are_not_remembered_any_more_reads_anew(monkeypatch):
+    monkeypatch.setattr(recent, "TENANTS_MAX", 2)  # one tenant, and the cell
+    source = Source()
+    kept = Recent(5.0, Clock())
+    kept.written(A)
+    assert await kept.get(A, "a", source.read) == 1
+    kept.written(B)
+    assert await kept.get(A, "a", source.read) == 2

@@ -44,6 +44,10 @@ LEVELS = {
     Level.READ_WRITE: "Roles: read-write, admin.",
     Level.ADMIN: "Role: admin.",
 }
+SHARED = (
+    "The answer may be told again for `QUEEN_ANALYTICS_FRESH_MS`, until something is changed"
+    " through this broker."
+)
 UNDESCRIBED = Operation(
     "", answers={200: {}, 201: {}, 202: {}, 204: None}, body={}, body_required=False
 )
@@ -118,7 +122,9 @@ def _operation(route: Route, told: Operation, tag: str | None) -> dict[str, Any]
     operation: dict[str, Any] = {
         "operationId": route.handler,
         "summary": summary,
-        "description": " ".join(filter(None, [told.about.strip(), LEVELS[route.level]])),
+        "description": " ".join(
+            filter(None, [told.about.strip(), SHARED * route.shared, LEVELS[route.level]])
+        ),
         "tags": [tag or route.template.removeprefix("/api/v1").split("/")[1]],
         "parameters": [*_path_parameters(route), *_query_parameters(told), *_headers(route)],
         "responses": _responses(told),

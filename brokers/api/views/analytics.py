@@ -2,7 +2,7 @@
 
 A listing over queues shows the busiest, `limit` of them.
 
-Imports services/{analytics,status}, wire, base, history, paging, windows. Used by urls.py.
+Imports services/{analytics,status}, wire, base, paging, windows. Used by urls.py.
 """
 
 from collections import defaultdict
@@ -16,7 +16,6 @@ from rest_framework.request import Request
 
 from brokers.api import wire
 from brokers.api.views.base import ManagementView, json_answer, timestamp
-from brokers.api.views.history import HistoryView
 from brokers.api.views.paging import page_of
 from brokers.api.views.windows import axis, filters_of, grouping_of, told, window_of
 from brokers.services import analytics, status
@@ -43,14 +42,13 @@ SUMS = (
 )
 
 
-class QueueLagView(HistoryView):
+class QueueLagView(ManagementView):
     """A bare array, the newest bucket first: how old messages were when they were delivered."""
 
     def get(self, request: Request) -> HttpResponse:
         query = self.query()
         window = window_of(query)
-        rows = self.run(_by_queue(self, query, window))
-        rows.sort(key=lambda row: row.key)
+        rows = sorted(self.run(_by_queue(self, query, window)), key=lambda row: row.key)
         rows.sort(key=lambda row: row.bucket, reverse=True)
         return json_answer(
             [
@@ -67,7 +65,7 @@ class QueueLagView(HistoryView):
         )
 
 
-class QueueOperationsView(HistoryView):
+class QueueOperationsView(ManagementView):
     def get(self, request: Request) -> HttpResponse:
         query = self.query()
         window = window_of(query)
@@ -81,7 +79,7 @@ class QueueOperationsView(HistoryView):
         return json_answer({**told(window), "series": series, "queues": names})
 
 
-class ParkedReplicasView(HistoryView):
+class ParkedReplicasView(ManagementView):
     """How many pops waited, at which broker."""
 
     def get(self, request: Request) -> HttpResponse:
@@ -107,7 +105,7 @@ class ParkedReplicasView(HistoryView):
         return json_answer({**told(window), "series": series, "replicas": replicas})
 
 
-class RetentionView(HistoryView):
+class RetentionView(ManagementView):
     def get(self, request: Request) -> HttpResponse:
         query = self.query()
         window, by = window_of(query), grouping_of(query, "")
@@ -132,7 +130,7 @@ class RetentionView(HistoryView):
         return json_answer(answer)
 
 
-class WorkloadView(HistoryView):
+class WorkloadView(ManagementView):
     """What the keys did over the window and what they hold now, and the same of the tenant."""
 
     def get(self, request: Request) -> HttpResponse:

@@ -118,4 +118,4 @@ def json_answer(document: Any, headers: Mapping[str, str] | None = None) -> Http
 
 def timestamp(moment: datetime) -> str:
     """A time of the database as the wire writes it."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

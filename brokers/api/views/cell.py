@@ -3,7 +3,7 @@
 They are nobody's in particular, so no tenant is asked for. Gauges of a bucket are told as mean,
 least, greatest and last.
 
-Imports domain, services/{analytics,status}, wire, base, history, windows. Used by urls.py.
+Imports domain, services/{analytics,status}, wire, base, windows. Used by urls.py.
 """
 
 from collections import defaultdict
@@ -15,7 +15,6 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from brokers.api.views.base import ManagementView, json_answer, timestamp
-from brokers.api.views.history import HistoryView
 from brokers.api.views.windows import filters_of, told, window_of
 from brokers.services import analytics, status
 from brokers.store.history_calls import ALL, BrokerRow, Filters, SeriesRow, Window
@@ -42,7 +41,7 @@ COUNTS = (
 LOOP_LAG, CPU_USER, CPU_SYSTEM, RSS, POOL_SIZE, POOL_IDLE, WAITING, PARKED, UPTIME = range(9)
 
 
-class CellStatusView(HistoryView):
+class CellStatusView(ManagementView):
     """The totals of all tenants, as last counted, and what was done over the window."""
 
     def get(self, request: Request) -> HttpResponse:
@@ -90,7 +89,7 @@ class CellStatusView(HistoryView):
         )
 
 
-class SystemMetricsView(HistoryView):
+class SystemMetricsView(ManagementView):
     """What each broker measured of its own process."""
 
     def get(self, request: Request) -> HttpResponse:
@@ -120,7 +119,7 @@ class SystemMetricsView(HistoryView):
         )
 
 
-class WorkerMetricsView(HistoryView):
+class WorkerMetricsView(ManagementView):
     """What all brokers did, each of them, and the busiest queues."""
 
     def get(self, request: Request) -> HttpResponse:
@@ -147,7 +146,7 @@ class WorkerMetricsView(HistoryView):
         )
 
 
-class PostgresStatsView(HistoryView):
+class PostgresStatsView(ManagementView):
     def get(self, request: Request) -> HttpResponse:
         text = self.run(status.postgres(self.broker))
         return HttpResponse(text.encode(), content_type="application/json")

@@ -1,6 +1,6 @@
 """The status routes of a tenant: its queues, one of them, and messages over time.
 
-Imports errors, services/{analytics,queues,status}, base, history, paging, windows. Used by urls.py.
+Imports errors, services/{analytics,queues,status}, base, paging, windows. Used by urls.py.
 """
 
 from dataclasses import replace
@@ -11,7 +11,6 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from brokers.api.views.base import ManagementView, json_answer, timestamp
-from brokers.api.views.history import HistoryView
 from brokers.api.views.paging import page_of
 from brokers.api.views.queues import GONE, spliced
 from brokers.api.views.windows import filters_of, window_of
@@ -101,7 +100,7 @@ class StatusQueueView(ManagementView):
         return spliced(head, "partitions", found.partitions)
 
 
-class StatusAnalyticsView(HistoryView):
+class StatusAnalyticsView(ManagementView):
     """Messages pushed, by the minute, hour or day."""
 
     def get(self, request: Request) -> HttpResponse:

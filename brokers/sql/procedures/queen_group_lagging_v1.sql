@@ -54,8 +54,15 @@ BEGIN
              lane.last_offset, lane.log_start, lane.last_created_at, place.committed,
              suspect.start_at) AS reach
      CROSS JOIN LATERAL (
+        -- What queen_created_at_v1 tells, without the cost of a call for each.
         SELECT CASE WHEN reach.lag = 0 THEN NULL
-                    ELSE queen_created_at_v1(lane.id, reach.done + 1) END AS at
+                    WHEN reach.done < lane.log_start THEN lane.oldest_live_at
+                    ELSE (SELECT segment.created_at
+                            FROM queen_segment segment
+                           WHERE segment.partition_id = lane.id
+                             AND segment.base_offset <= reach.done + 1
+                           ORDER BY segment.base_offset DESC
+                           LIMIT 1) END AS at
      ) AS first
      WHERE first.at <= v_before
      LIMIT p_limit OFFSET p_offset;

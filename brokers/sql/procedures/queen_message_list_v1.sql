@@ -8,8 +8,10 @@
 --            page; with a status at most p_looks_max messages are judged. Frames are sliced for
 --            the page alone, and whole only within p_bytes_max together.
 -- Answers    one row a message, the newest first, and behind them one row without an uid:
---            whether a queue-mode cursor was met, how many bus groups the queues have, and
---            whether there may be more that was not looked at.
+--            whether a queue-mode cursor was met, how many bus groups the queues have,
+--            whether there may be more that was not looked at, and, as created_at, when the last
+--            of p_lanes_max partitions was written: partitions that were not looked at were
+--            written before that; null when there are none.
 --
 -- dead_letter: a letter of any group lies at its place. completed: the queue-mode cursor has
 -- passed it. processing: it is in a queue-mode lease that is live. pending: else.
@@ -73,13 +75,35 @@ BEGIN
                queue_mode.committed,
                CASE WHEN queue_mode.lease_expires_at > v_now THEN queue_mode.batch_end END
                    AS leased_to,
-               queen_dead_letter_groups_v1(lane.id) AS letter_groups
+               groups.letter_groups
           FROM unnest(v_lanes) AS asked(id)
           JOIN queen_partition lane ON lane.id = asked.id
           JOIN queen_queue queue ON queue.id = lane.queue_id
           LEFT JOIN queen_cursor queue_mode
                  ON queue_mode.partition_id = lane.id
                 AND queue_mode.consumer_group = '__QUEUE_MODE__'
+         CROSS JOIN LATERAL (
+            -- From one group to the next in the index, however many letters each has.
+            WITH RECURSIVE who AS (
+                (SELECT letter.consumer_group
+                   FROM queen_dead_letter letter
+                  WHERE letter.partition_id = lane.id
+                  ORDER BY letter.consumer_group
+                  LIMIT 1)
+                UNION ALL
+                SELECT later.consumer_group
+                  FROM who
+                 CROSS JOIN LATERAL (
+                    SELECT letter.consumer_group
+                      FROM queen_dead_letter letter
+                     WHERE letter.partition_id = lane.id
+                       AND letter.consumer_group > who.consumer_group
+                     ORDER BY letter.consumer_group
+                     LIMIT 1
+                 ) AS later
+            )
+            SELECT coalesce(array_agg(who.consumer_group), '{}') AS letter_groups FROM who
+         ) AS groups
     ), span AS MATERIALIZED (
         -- From which offset to which: by time, and by what the status says of the cursor.
         SELECT lane.*,
@@ -107,7 +131,13 @@ BEGIN
             SELECT newest.base_offset, newest.end_offset, newest.created_at
               FROM queen_segment newest
              WHERE newest.partition_id = span.id
-               AND newest.base_offset >= queen_segment_base_v1(span.id, span.low)
+               -- queen_segment_base_v1, without the cost of a call for each partition.
+               AND newest.base_offset >= coalesce(
+                   (SELECT held.base_offset
+                      FROM queen_segment held
+                     WHERE held.partition_id = span.id AND held.base_offset <= span.low
+                     ORDER BY held.base_offset DESC
+                     LIMIT 1), span.low)
                AND newest.base_offset <= span.high
                AND newest.end_offset >= span.low
              ORDER BY newest.base_offset DESC
@@ -233,8 +263,9 @@ BEGIN
 
     RETURN QUERY
     SELECT NULL::uuid, NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::bigint,
-           NULL::bigint, NULL::timestamptz, NULL::bytea, NULL::boolean, NULL::boolean, NULL::text,
-           NULL::text, NULL::integer,
+           NULL::bigint,
+           (SELECT lane.last_write_at FROM queen_partition lane WHERE lane.id = v_lanes[p_lanes_max]),
+           NULL::bytea, NULL::boolean, NULL::boolean, NULL::text, NULL::text, NULL::integer,
            (SELECT count(DISTINCT known.consumer_group)::integer
               FROM queen_group known
              WHERE known.consumer_group <> '__QUEUE_MODE__'

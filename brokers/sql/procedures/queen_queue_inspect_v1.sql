@@ -32,63 +32,64 @@ DECLARE
     v_time constant text := 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"';
     v_now  constant timestamptz := clock_timestamp();
 BEGIN
+    -- One pass: the totals are over all partitions, what is written of one is written for the page.
     RETURN QUERY
-    SELECT to_jsonb(queue), queue.created_at,
-           ARRAY[sums.partitions, sums.total, sums.pending, sums.processing, sums.completed,
-                 sums.dead_letters],
-           coalesce(listed.partitions, '[]')
+    SELECT to_jsonb(queue), queue.created_at, listed.totals, coalesce(listed.partitions, '[]')
       FROM queen_queue queue
-     CROSS JOIN LATERAL queen_queue_figures_v1(queue.id) AS sums
      CROSS JOIN LATERAL (
-        SELECT '[' || string_agg(json_build_object(
+        SELECT ARRAY[count(*), coalesce(sum(lane.total), 0)::bigint,
+                     coalesce(sum(lane.pending), 0)::bigint,
+                     coalesce(sum(lane.processing), 0)::bigint,
+                     coalesce(sum(lane.completed), 0)::bigint,
+                     coalesce(sum(lane.dead), 0)::bigint] AS totals,
+               '[' || string_agg(json_build_object(
                    'id', lane.uid, 'name', lane.name,
                    'createdAt', to_char(lane.created_at, v_time),
                    'messages', json_build_object(
-                       'total', reach.total, 'pending', reach.pending,
-                       'processing', least(reach.processing, reach.pending),
-                       'completed',
-                       greatest(reach.total - reach.pending - letters.dead, 0),
-                       'failed', NULL, 'deadLetter', letters.dead),
+                       'total', lane.total, 'pending', lane.pending,
+                       'processing', lane.processing, 'completed', lane.completed,
+                       'failed', NULL, 'deadLetter', lane.dead),
                    'stats', json_build_object(
-                       'total', reach.total, 'pending', reach.pending,
-                       'processing', least(reach.processing, reach.pending),
-                       'completed',
-                       greatest(reach.total - reach.pending - letters.dead, 0),
-                       'failed', NULL, 'deadLetter', letters.dead),
+                       'total', lane.total, 'pending', lane.pending,
+                       'processing', lane.processing, 'completed', lane.completed,
+                       'failed', NULL, 'deadLetter', lane.dead),
                    'cursor', json_build_object(
-                       'committed', reach.committed, 'lastOffset', lane.last_offset,
-                       'logStart', lane.log_start, 'totalConsumed', reach.consumed,
+                       'committed', lane.committed, 'lastOffset', lane.last_offset,
+                       'logStart', lane.log_start, 'totalConsumed', lane.consumed,
                        'batchesConsumed', 0),
-                   'lastActivity', to_char(reach.leased_at, v_time),
+                   'lastActivity', to_char(lane.leased_at, v_time),
                    'oldestMessage', to_char(lane.oldest_live_at, v_time),
-                   'newestMessage', CASE WHEN reach.total > 0
+                   'newestMessage', CASE WHEN lane.total > 0
                                          THEN to_char(lane.last_created_at, v_time) END
-               )::text, ',' ORDER BY lane.name) || ']' AS partitions
+               )::text, ',' ORDER BY lane.no)
+                   FILTER (WHERE lane.no > p_offset AND lane.no <= p_offset + p_limit)
+               || ']' AS partitions
           FROM (
-            SELECT paged.*
-              FROM queen_partition paged
-             WHERE paged.queue_id = queue.id
-             ORDER BY paged.name
-             LIMIT p_limit OFFSET p_offset
+            SELECT held.*, reach.total, reach.committed, reach.pending, reach.consumed,
+                   reach.leased_at, least(reach.leased, reach.pending) AS processing,
+                   greatest(reach.total - reach.pending - letters.dead, 0) AS completed,
+                   letters.dead, row_number() OVER (ORDER BY held.name) AS no
+              FROM queen_partition held
+             CROSS JOIN LATERAL (
+                SELECT held.last_offset - held.log_start + 1 AS total,
+                       min(coalesce(place.committed, -1)) AS committed,
+                       greatest(held.last_offset
+                                - greatest(min(coalesce(place.committed, -1)),
+                                           held.log_start - 1), 0) AS pending,
+                       coalesce(max(greatest(
+                           place.batch_end - greatest(place.committed, held.log_start - 1), 0))
+                           FILTER (WHERE place.lease_expires_at > v_now), 0) AS leased,
+                       coalesce(sum(place.total_consumed), 0)::bigint AS consumed,
+                       max(place.leased_at) AS leased_at
+                  FROM queen_group registered
+                  LEFT JOIN queen_cursor place
+                         ON place.partition_id = held.id
+                        AND place.consumer_group = registered.consumer_group
+                 WHERE registered.queue_id = queue.id
+             ) AS reach
+             CROSS JOIN LATERAL queen_partition_letters_v1(queue.id, held.id) AS letters
+             WHERE held.queue_id = queue.id
           ) AS lane
-         CROSS JOIN LATERAL (
-            SELECT lane.last_offset - lane.log_start + 1 AS total,
-                   min(coalesce(place.committed, -1)) AS committed,
-                   greatest(lane.last_offset
-                            - greatest(min(coalesce(place.committed, -1)), lane.log_start - 1),
-                            0) AS pending,
-                   coalesce(max(greatest(
-                       place.batch_end - greatest(place.committed, lane.log_start - 1), 0))
-                       FILTER (WHERE place.lease_expires_at > v_now), 0) AS processing,
-                   coalesce(sum(place.total_consumed), 0)::bigint AS consumed,
-                   max(place.leased_at) AS leased_at
-              FROM queen_group registered
-              LEFT JOIN queen_cursor place
-                     ON place.partition_id = lane.id
-                    AND place.consumer_group = registered.consumer_group
-             WHERE registered.queue_id = queue.id
-         ) AS reach
-         CROSS JOIN LATERAL queen_partition_letters_v1(queue.id, lane.id) AS letters
      ) AS listed
      WHERE queue.tenant_id = p_tenant_id AND queue.name = p_name;
 END;

@@ -44,28 +44,32 @@ DECLARE
     v_span smallint := queen_history_span_v1(p_minutes);
     v_keys text[];
 BEGIN
-    -- The busiest first, by one sum a queue: adding up everything of everybody takes ten times as
-    -- long.
-    v_keys := ARRAY(
-        SELECT CASE p_by WHEN 'queue' THEN queue.name
-                         WHEN 'namespace' THEN queue.namespace
-                         WHEN 'task' THEN queue.task
-                         ELSE '' END AS key
-          FROM (
-            SELECT kept.queue_id, sum(kept.push_messages + kept.pop_messages) AS moved
-              FROM queen_queue_counter kept
-             WHERE kept.span = v_span AND kept.bucket >= queen_bucket_v1(p_from, p_minutes)
-               AND kept.bucket < p_to
-             GROUP BY kept.queue_id
-          ) AS counted
-          JOIN queen_queue queue ON queue.id = counted.queue_id
-         WHERE (p_tenant_id IS NULL OR queue.tenant_id = p_tenant_id)
-           AND (p_queue IS NULL OR queue.name = p_queue)
-           AND (p_namespace IS NULL OR queue.namespace = p_namespace)
-           AND (p_task IS NULL OR queue.task = p_task)
-         GROUP BY 1
-         ORDER BY sum(counted.moved) DESC, 1
-         LIMIT p_keys_max);
+    IF p_by = '' THEN
+        v_keys := ARRAY[''];
+    ELSE
+        -- The busiest first, by one sum a queue: adding up everything of everybody takes ten
+        -- times as long.
+        v_keys := ARRAY(
+            SELECT CASE p_by WHEN 'queue' THEN queue.name
+                             WHEN 'namespace' THEN queue.namespace
+                             WHEN 'task' THEN queue.task
+                             ELSE '' END AS key
+              FROM (
+                SELECT kept.queue_id, sum(kept.push_messages + kept.pop_messages) AS moved
+                  FROM queen_queue_counter kept
+                 WHERE kept.span = v_span AND kept.bucket >= queen_bucket_v1(p_from, p_minutes)
+                   AND kept.bucket < p_to
+                 GROUP BY kept.queue_id
+              ) AS counted
+              JOIN queen_queue queue ON queue.id = counted.queue_id
+             WHERE (p_tenant_id IS NULL OR queue.tenant_id = p_tenant_id)
+               AND (p_queue IS NULL OR queue.name = p_queue)
+               AND (p_namespace IS NULL OR queue.namespace = p_namespace)
+               AND (p_task IS NULL OR queue.task = p_task)
+             GROUP BY 1
+             ORDER BY sum(counted.moved) DESC, 1
+             LIMIT p_keys_max);
+    END IF;
 
     RETURN QUERY
     WITH asked AS MATERIALIZED (
