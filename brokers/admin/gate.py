@@ -38,7 +38,7 @@ def is_console(path: str) -> bool:
 
 def gate(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable:
     def middleware(request: HttpRequest) -> HttpResponse:
-        if "queen" in getattr(request, "scope", {}) or not is_console(request.path_info):
+        if not is_console(request.path_info):
             return get_response(request)
         with limited(settings.QUEEN_CONFIG.postgres.read_timeout_ms / 1000):
             try:
