@@ -140,7 +140,7 @@ def test_what_cannot_be_read_is_shown_as_unknown_and_a_dead_broker_as_that(
         in_mode(console, "socket")
         gateway.open()
         browser.until(lambda page: tile(console, "pending") == "3", timeout_s=60)
-        assert not browser.all(".panel.failed")
+        browser.until(lambda page: not page.all(".failed"))
         broker.kill()
         in_mode(console, "none")
         assert "cannot be reached" in browser.text("#mode")
@@ -179,12 +179,13 @@ def test_a_chart_has_its_figures_as_a_table(console, fresh_queue):
     console.push(fresh_queue, list(range(50)))
     heads = page.until(lambda page: page.all("#chart-throughput thead th"))
     assert [one.text for one in heads] == ["Time", "pushed", "delivered", "acknowledged"]
-    # The figures of the tick in which they were pushed are above zero.
-    page.until(
-        lambda page: any(
-            cell.text not in ("0/s", "unknown") for cell in page.all("#chart-throughput tbody td")
-        )
+    # The figures of the tick in which they were pushed are above zero. Rows are read at once: they
+    # are made anew with every picture.
+    read = (
+        "return [...document.querySelectorAll('#chart-throughput tbody td')]"
+        ".map((one) => one.textContent)"
     )
+    page.until(lambda page: set(page.execute_script(read)) - {"0/s", "unknown"})
     label = page.one("#chart-throughput .plot").get_attribute("aria-label")
     assert label.startswith("Throughput: pushed ")
 
