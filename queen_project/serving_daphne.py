@@ -33,8 +33,9 @@ logger = logging.getLogger(__name__)
 
 BODY_CHUNK_BYTES = 1_048_576
 HANDSHAKE_S = 20
-# A viewer sends nothing but numbers.
-SOCKET_BYTES_MAX = 1024
+# Of a message either way, which autobahn does not tell apart: what is bounded on the way in by the
+# consumer is on the way out a whole picture.
+SOCKET_BYTES_MAX = 1_048_576
 
 
 def reactor_loop() -> asyncio.AbstractEventLoop:

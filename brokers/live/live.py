@@ -44,7 +44,7 @@ FIRST_PICTURE_S = 5.0
 CLOSE_S = 2.0
 
 # Close codes: the stop of the broker, and our own.
-GOING_AWAY, SIGNED_OUT, TOO_SLOW = 1001, 4401, 4408
+GOING_AWAY, NOT_SENT, SIGNED_OUT, TOO_SLOW = 1001, 1011, 4401, 4408
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -182,9 +182,9 @@ class Live:
                 await viewer.send({"type": "websocket.send", "bytes": picture})
         except TimeoutError:
             await self._end(viewer, TOO_SLOW)
-        except Exception as error:  # the server's own ways to say that nobody is there any more
-            log.debug("a viewer has left: %r", error)
-            self.leave(viewer)
+        except Exception as error:  # mostly a server's own way to say that nobody is there any more
+            log.info("a viewer cannot be shown a picture: %r", error)
+            await self._end(viewer, NOT_SENT)
 
     async def _end(self, viewer: Viewer, code: int) -> None:
         self.leave(viewer)

@@ -104,7 +104,7 @@ def test_what_is_no_queue_is_told_so(console):
 
 def test_whoever_may_not_see_messages_sees_the_queue_without_them(visitor):
     queue = f"secret-{uuid.uuid4().hex[:8]}"
-    visitor.push(queue, [{"password": "hidden"}])
+    visitor.push(queue, [{"password": "xyzzy-4711"}])
     operator = visitor.sign_in(superuser=False)
     visitor.db.execute(
         "INSERT INTO auth_user_user_permissions (user_id, permission_id)"
@@ -114,4 +114,4 @@ def test_whoever_may_not_see_messages_sees_the_queue_without_them(visitor):
     visitor.open(f"/queues/{queue}")
     visitor.browser.until(lambda page: page.text("h1") == queue)
     assert "You may not look at messages" in visitor.browser.text("#messages")
-    assert "hidden" not in visitor.browser.page_source
+    assert "xyzzy-4711" not in visitor.browser.page_source
