@@ -13,7 +13,7 @@ Imports brokers.api, serving_heads. Used by serving_uvicorn.py.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,8 @@ BODILESS = (b"GET",)
 DEMANDS = frozenset({b"transfer-encoding", b"content-encoding", b"expect", b"upgrade"})
 # So many may queue behind one that waits to hear of a hang-up before we read no more.
 QUEUED_MAX = 8
+# And behind so many nobody has us read on: a hang-up is heard once there are fewer.
+READ_ON_MAX = 64
 
 
 class HotSide:
@@ -80,6 +82,20 @@ class HotSide:
 def _lines(headers: Any) -> bytes:
     assert not any(HEADER_VALUE_RE.search(value) for _, value in headers)
     return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+class Flow(FlowControl):
+    """With each answer uvicorn reads on, whatever is queued already: who sends faster than we
+    answer would have us keep all of it.
+    """
+
+    def __init__(self, transport: asyncio.Transport, queued: Sized) -> None:
+        super().__init__(transport)
+        self._queued = queued
+
+    def resume_reading(self) -> None:
+        if len(self._queued) < READ_ON_MAX:
+            super().resume_reading()
 
 
 class Exchange:
@@ -161,8 +177,14 @@ class ShortWay(HttpToolsProtocol):
         self._fed: bytes | None = None
         self._last_head: Head | None = None
         self._last_scope: Scope = {}
+        # The answer to what was refused, which ends the connection, until it has its turn.
+        self._last_words: bytes | None = None
 
     # The connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.flow = Flow(transport, self.pipeline)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._idle_timer is not None:
@@ -186,6 +208,9 @@ class ShortWay(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
+        if self._last_words is not None and (not self.pipeline or self.pipeline[-1][0].more_body):
+            self._end()
+            return
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
             return
@@ -207,9 +232,23 @@ class ShortWay(HttpToolsProtocol):
         else:
             self.timeout_keep_alive_handler()
 
+    def end_with(self, words: bytes) -> None:
+        """Refuse what is coming, and read no more: once all that came whole before is answered."""
+        self._last_words = words
+        running = self._running
+        if running is None or running.more_body:
+            self._end()
+
+    def _end(self) -> None:
+        assert self._last_words is not None
+        self.transport.write(self._last_words)
+        self.transport.close()
+
     # A request whose head is known
 
     def data_received(self, data: bytes) -> None:
+        if self._last_words is not None:
+            return
         if self._parser_rests:
             data = self._take_known(data)
             if not data:

@@ -176,16 +176,15 @@ class JsonProtocol(ShortWay):
         self._refuse(400, BROKEN_REQUEST)
 
     def _refuse(self, status: int, body: bytes) -> None:
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._last_words is not None:
             return
         self._head_open, self.begun_at = False, None
-        self.transport.write(
+        self.end_with(
             STATUS_LINE[status]
             + b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
             + b"connection: close\r\n\r\n"
             + body
         )
-        self.transport.close()
 
 
 class _Server(uvicorn.Server):

@@ -7,6 +7,7 @@ call; what is answered and what becomes of the cursor must be the same.
 
 import random
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -21,6 +22,9 @@ SELECT committed, batch_start, batch_end, lease_id, last_lease_id, retry_offset,
        attempt_offset, attempt_count, expiry_count, solo_until, total_consumed, retry_at IS NULL,
        round(extract(epoch FROM lease_expires_at - leased_at))
   FROM queen_cursor WHERE partition_id = %s AND consumer_group = 'g'
+"""
+WAITS_FOR_SEGMENTS = """
+SELECT FROM pg_locks WHERE relation = 'queen_segment'::regclass AND NOT granted
 """
 END_LEASES = """
 UPDATE queen_cursor SET lease_expires_at = clock_timestamp() - interval '1 s'
@@ -184,3 +188,33 @@ def test_only_a_lease_may_be_lost_in_a_crash(db, fresh_queue):
     assert waits_for_the_disk(auto_ack=False), "its cursor was born"
     assert not waits_for_the_disk(auto_ack=False)
     assert waits_for_the_disk(auto_ack=True)
+
+
+@pytest.mark.parametrize("auto_ack", [False, True], ids=["lease", "auto-ack"])
+def test_what_is_deleted_while_it_is_being_leased_holds_up_nothing_behind_it(
+    db, fresh_queue, second_connection, eventually, auto_ack
+):
+    """As retention does it, between the look at the cursor and the one at the segments."""
+    lane = Lane(db, fresh_queue)
+    lane.register(GROUP)
+    lane.push(1, 2, 3)
+    lane.push(4)
+    db.execute(
+        "INSERT INTO queen_cursor (partition_id, consumer_group, committed) VALUES (%s, 'g', -1)",
+        [lane.id],
+    )
+    retention = second_connection()
+    retention.execute("LOCK TABLE queen_segment IN ACCESS EXCLUSIVE MODE")
+    job = ClaimJob(GROUP, 2, 1, str(uuid.uuid4()), 0, auto_ack, [lane.id])
+    with ThreadPoolExecutor(1) as pool:
+        claim = pool.submit(call, db, calls.message_claim, [job], window_batch=100)
+        eventually(lambda: retention.execute(WAITS_FOR_SEGMENTS).fetchone() is not None)
+        retention.execute(
+            "DELETE FROM queen_segment WHERE partition_id = %s AND base_offset = 0", [lane.id]
+        )
+        retention.execute("UPDATE queen_partition SET log_start = 3 WHERE id = %s", [lane.id])
+        retention.commit()
+        [row] = claim.result(timeout=30)
+    assert (row.verdict, row.base_offset, row.batch_end, row.attempt) == ("took", 3, 3, 1)
+    committed, start, end = db.execute(CURSOR, [lane.id]).fetchone()[:3]
+    assert (committed, start, end) == ((3, None, None) if auto_ack else (-1, 3, 3))

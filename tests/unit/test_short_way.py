@@ -21,7 +21,7 @@ from brokers.api.call import Later
 from brokers.api.door import Door
 from brokers.config import Config, ServerConfig
 from brokers.errors import RequestError
-from queen_project.serving_short import BODY_BYTES_MAX, QUEUED_MAX
+from queen_project.serving_short import BODY_BYTES_MAX, QUEUED_MAX, READ_ON_MAX
 from queen_project.serving_uvicorn import UvicornFront
 from tests.services.in_process import until
 
@@ -49,6 +49,7 @@ class Served:
         self.scopes: list[str] = []
         self.go = asyncio.Event()
         self.waiting = self.cancelled = 0
+        self.queued_most = 0
         self.gone: list[bool] = []
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
@@ -71,6 +72,8 @@ class Served:
         return Later(done, done.result)
 
     def answer_now(self, call: Any) -> wire.Reply:
+        for connection in self.front._server.server_state.connections:
+            self.queued_most = max(self.queued_most, len(connection.pipeline))
         return wire.Reply(200, b'"now"')
 
     async def nothing(self, call: Any) -> wire.Reply:
@@ -370,3 +373,51 @@ async def test_a_thousand_requests_at_once_are_answered_one_by_one():
         server.later[0].set_result(wire.Reply(200, b'"first"'))
         answers = [(await client.answer())[2] for _ in range(3001)]
         assert answers == [b'"first"', *[b'"now"'] * 3000]
+
+
+async def test_who_sends_faster_than_we_answer_has_us_keep_little_of_it():
+    size = 1000
+    request_ = NOW[:-2] + b"Content-Length: %d\r\n\r\n" % size + b"x" * size
+    async with served() as server, connected(server) as client:
+        client.writer.write(LATER + request_ * 3000)
+        await until(lambda: server.later)
+        server.later[0].set_result(wire.Reply(200, b'"first"'))
+        for _ in range(3001):
+            assert (await client.answer())[0] == 200
+        # What one read of a socket brings at most stands behind those that let us read.
+        assert server.queued_most <= READ_ON_MAX + 262_144 // size
+
+
+@pytest.mark.parametrize("between", [b"", posted(b"x"), NOW])
+@pytest.mark.parametrize("way", [WAIT, WAIT.replace(b"Host: x", b"Host: x\r\nExpect: nothing")])
+async def test_what_is_no_request_is_refused_once_those_before_it_are_answered(
+    way: bytes, between: bytes
+):
+    async with served() as server, connected(server) as client:
+        client.writer.write(way)
+        await until(lambda: server.waiting == 1)
+        client.writer.write(between + b"nonsense\r\n\r\n" + NOW)
+        [connection] = server.front._server.server_state.connections
+        await until(lambda: connection.transport.is_closing() or connection._last_words)
+        server.go.set()
+        answers = [await client.answer() for _ in range(3 if between else 2)]
+        assert answers[0][2] == b'"waited"'
+        assert answers[-1][0] == 400 and b"connection: close" in answers[-1][1]
+        assert await client.ended()
+
+
+@pytest.mark.parametrize("begun", [posted(b"abc")[:-1], NOW[:-3]])
+async def test_a_slow_request_is_refused_once_those_before_it_are_answered(begun: bytes):
+    async with served() as server, connected(server) as client:
+        client.writer.write(WAIT)
+        await until(lambda: server.waiting == 1)
+        client.writer.write(begun)
+        [connection] = server.front._server.server_state.connections
+        await until(lambda: connection.begun_at is not None and not connection.flow.read_paused)
+        connection.end_if_slow(math.inf)
+        assert server.waiting == 1 and server.cancelled == 0
+        server.go.set()
+        assert (await client.answer())[2] == b'"waited"'
+        assert (await client.answer())[0] == 408
+        assert await client.ended()
+        assert server.gone == [False]

@@ -10,7 +10,8 @@
 --
 -- Whatever is not usual is handed to queen_message_claim_v1 before anything is written or locked, and
 -- decided there alone: no cursor yet, nothing to claim now, and a queue that delays, holds a
--- window, conflates, counts deliveries, enforces a ttl or is paused.
+-- window, conflates, counts deliveries, enforces a ttl or is paused. So is what was deleted while it
+-- was being leased: retention waits for no cursor, and each statement here sees what is there then.
 
 CREATE OR REPLACE FUNCTION queen_message_claim_one_v1(
     p_group         text,
@@ -140,5 +141,17 @@ BEGIN
                      LIMIT 1), v_start) AND v_end
          ORDER BY segment.base_offset
       ) AS span;
+    IF NOT FOUND THEN
+        -- A lease on nothing would hold up what comes behind it, and nobody would know of it.
+        UPDATE queen_cursor place
+           SET lease_id = NULL, lease_expires_at = NULL, batch_start = NULL, batch_end = NULL,
+               attempt_offset = NULL, attempt_count = 0
+         WHERE place.partition_id = p_candidate AND place.consumer_group = p_group;
+        RETURN QUERY
+        SELECT *
+          FROM queen_message_claim_v1(
+                   ARRAY[p_group], ARRAY[p_batch], ARRAY[1], ARRAY[p_lease_id], ARRAY[p_lease_s],
+                   ARRAY[p_auto_ack], ARRAY[1], ARRAY[p_candidate], p_window_batch);
+    END IF;
 END;
 $$;
