@@ -363,7 +363,7 @@ def test_nothing_that_is_secret_is_logged(locked, make_key, come, fresh_queue):
     log = locked.log
     assert "config: auth" in log and "JWT_SECRET=<set:" in log
     for secret in (
-        SECRET, "a-mesh-secret-", "ab" * 32, "the-password-of-postgres", key, key.split("_")[2],
+        SECRET, "a-mesh-secret-", "ab" * 32, "the-password-of-postgres", key, key.split("_", 2)[2],
         token, token.split(".")[2], "only-for-tests-",
     ):  # fmt: skip
         assert secret not in log
@@ -395,3 +395,11 @@ def test_the_command_makes_lists_and_revokes(database, locked):
     assert "revoked" in run("revoke", key_id).stdout
     assert key_id not in run("list").stdout
     assert run("revoke", "nobody").returncode == 1
+
+
+def test_the_api_is_asked_by_any_host_and_carries_no_pages_headers(start_broker):
+    broker = start_broker(QUEEN_ALLOWED_HOSTS="console.example")
+    with WireClient.at(broker.url, {"host": "anything", "accept": "text/html"}) as wire:
+        answer = wire.get("/api/v1/resources/queues")
+        assert (answer.status_code, wire.get("/").status_code) == (200, 400)
+        assert "content-security-policy" not in answer.headers

@@ -76,12 +76,14 @@ class Console:
         complaints = self.browser.complaints()
         assert not complaints, complaints
         for scheme in schemes or ("light", "dark"):
-            self.browser.media(scheme=scheme)
+            # A colour that is on its way to another is neither scheme's.
+            self.browser.media(scheme=scheme, motion="reduce")
             # By the driver, not by the page: the policy of the page has no say in it.
             self.browser.execute_script(AXE.read_text())
             found = self.browser.execute_async_script(AXE_RUN)
             where = f"{self.browser.current_url}, {scheme}"
             assert not found, f"axe at {where}:\n{json.dumps(found, indent=1)}"
+        self.browser.media(scheme=schemes[-1] if schemes else "dark")
         # What axe itself does is forbidden by some policy, too, and no complaint of the page's.
         self.browser.complaints()
         assert not self.scrolls_sideways(), f"{self.browser.current_url} is too wide"

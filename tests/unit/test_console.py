@@ -5,10 +5,9 @@ Method: Django's own test client, at an address that has no page: its 404 is a p
 
 import pytest
 from django.conf import settings
-from django.http import HttpResponse
-from django.test import Client, RequestFactory, override_settings
+from django.test import Client, override_settings
 
-from queen_project.console import HEADERS, console_headers
+from queen_project.console import HEADERS
 
 
 def test_every_page_says_what_it_may_load_and_is_framed_and_cached_by_nobody():
@@ -27,15 +26,6 @@ def test_every_page_says_what_it_may_load_and_is_framed_and_cached_by_nobody():
 def test_pages_may_be_asked_for_by_their_hosts_only(host, status):
     with override_settings(ALLOWED_HOSTS=["console.example"]):
         assert Client().get("/nope", headers={"host": host}).status_code == status
-
-
-def test_the_api_is_asked_by_any_host_and_carries_no_pages_headers():
-    request = RequestFactory().get("/_queen/nope", headers={"host": "anything"})
-    request.scope = {"queen": {}}  # a route of the table, handed over by the door
-    with override_settings(ALLOWED_HOSTS=["console.example"]):
-        answer = console_headers(lambda request: HttpResponse())(request)
-    assert answer.status_code == 200
-    assert "Content-Security-Policy" not in answer.headers
 
 
 def test_the_api_takes_no_cookie_for_a_credential():
