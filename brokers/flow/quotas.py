@@ -141,6 +141,15 @@ class Quotas:
         if account.row.max_retained_bytes is not None:
             account.pushed_bytes += size
 
+    def take_back(self, tenant: UUID, messages: int, size: int) -> None:
+        """What was let in is not stored, and will be let in anew."""
+        account = self._accounts.get(tenant)
+        if account is None:
+            return
+        account.pushed_bytes = max(account.pushed_bytes - size, 0)
+        if account.bucket is not None:
+            account.bucket.tokens += messages
+
     async def _account(self, tenant: UUID) -> Account | None:
         """None where the row cannot be read and never was."""
         account = self._accounts.get(tenant)

@@ -247,15 +247,23 @@ async def _step(broker: "Broker", term: Term, redrive_id: UUID) -> int:
         return 0
     ids = broker.ids.mint_many(len(page.letters))
     move = await bounded(lambda: _move(broker.keys, page, places, ids), size)
-    async with broker.admission.slot("maint"):
-        done = await calls.redrive_step(
-            broker.store.fetch,
-            term.token,
-            redrive_id,
-            page,
-            move,
-            wait_ms=broker.config.push.busy_ms,
-        )
+    try:
+        async with broker.admission.slot("maint"):
+            done = await calls.redrive_step(
+                broker.store.fetch,
+                term.token,
+                redrive_id,
+                page,
+                move,
+                wait_ms=broker.config.push.busy_ms,
+            )
+    except StoreError as error:
+        if not error.outcome_unknown:
+            # The job comes again and again, and would use up a quota without storing anything.
+            broker.quotas.take_back(page.tenant, len(page.letters), size)
+        raise
+    if done.verdict != "moved":
+        broker.quotas.take_back(page.tenant, len(page.letters), size)
     if done.verdict == "fenced":
         raise Fenced
     if done.verdict == "moved":

@@ -192,6 +192,25 @@ async def test_a_job_keeps_to_the_quota_of_its_tenant(start_client, db, fresh_qu
     assert lane.count("queen_dead_letter") == 0
 
 
+async def test_what_a_job_could_not_move_uses_up_no_quota(
+    start_client, db, fresh_queue, term, second_connection
+):
+    client, tenant = await start_client(**NO_FLOOR), uuid.uuid4()
+    lane = Lane(db, fresh_queue, tenant=tenant)
+    lane.bury("x" * 80)
+    # Room for this letter, but not for what it would seem to be after some attempts.
+    db.execute("INSERT INTO queen_quota (tenant_id, max_retained_bytes) VALUES (%s, 200)", [tenant])
+    job = await begin(client, fresh_queue, tenant=tenant)
+    with second_connection() as holder:
+        holder.execute("SELECT FROM queen_partition WHERE id = %s FOR UPDATE", [lane.id])
+        for _ in range(4):
+            await within(redrive.step(client.broker, term(), job), 20)
+        holder.rollback()
+    await run(client, term())
+    row = await redrive.find(client.broker, tenant, job)
+    assert (row.state, row.moved, row.problem) == ("done", 1, None)
+
+
 async def test_in_push_maintenance_a_job_waits(start_client, db, fresh_queue, term):
     client = await start_client(**NO_FLOOR)
     lane = Lane(db, fresh_queue)
