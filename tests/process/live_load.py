@@ -34,7 +34,7 @@ from queen_project import embedded
 from tests.harness import PROJECT_DIR, BrokerProcess, KillablePostgres, prepare_environment
 
 COST_MAX = 0.05
-CONFIRM_EVERY = 4
+CONFIRM_EVERY = 8
 CONNECT_TOGETHER = 20
 SETTLE_S = 3.0
 START_S = 300.0
