@@ -163,8 +163,8 @@ class Live:
         return worked_s
 
     async def _show_group(self, group: Sequence[Viewer], picture: bytes) -> None:
-        """One after the other, with one patience for all: a timer for each would cost as much as
-        a tenth of its send. Whoever is waited for when it ends is given up."""
+        """One after the other, with one timer for all of them. Whoever is waited for when it
+        ends is given up."""
         left = [viewer for viewer in group if viewer in self._viewers]
         while left:
             try:
