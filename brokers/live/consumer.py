@@ -6,6 +6,7 @@ process that the socket is open in, and the same bytes go to every socket of tha
 Imports live, sessions. Used by routing.py.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -34,10 +35,14 @@ class LiveConsumer(AsyncConsumer):
         self._broker = broker
         self._viewer: Viewer | None = None
 
-    async def dispatch(self, message: dict[str, Any]) -> None:
-        """Without Channels' look at Django's connections, a thread for each message: none is used
-        here."""
-        await getattr(self, get_handler_name(message))(message)
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Channels' own would make two tasks for each message, one of them in a thread that looks
+        after Django's connections: none is used here, and viewers say much."""
+        self.scope, self.base_send = scope, send
+        with contextlib.suppress(StopConsumer):
+            while True:
+                message = await receive()
+                await getattr(self, get_handler_name(message))(message)
 
     async def websocket_connect(self, message: dict[str, Any]) -> None:
         watching = live.of(self._broker())

@@ -177,15 +177,15 @@ def test_a_chart_has_its_figures_as_a_table(console, fresh_queue):
     shown(console)
     page.one("#chart-throughput summary").click()
     console.push(fresh_queue, list(range(50)))
-    heads = page.until(lambda page: page.all("#chart-throughput thead th"))
-    assert [one.text for one in heads] == ["Time", "pushed", "delivered", "acknowledged"]
-    # The figures of the tick in which they were pushed are above zero. Rows are read at once: they
-    # are made anew with every picture.
+    # Read at once: the rows are made anew with every picture.
     read = (
-        "return [...document.querySelectorAll('#chart-throughput tbody td')]"
+        "return [...document.querySelectorAll('#chart-throughput ' + arguments[0])]"
         ".map((one) => one.textContent)"
     )
-    page.until(lambda page: set(page.execute_script(read)) - {"0/s", "unknown"})
+    heads = page.until(lambda page: page.execute_script(read, "thead th"))
+    assert heads == ["Time", "pushed", "delivered", "acknowledged"]
+    # The figures of the tick in which they were pushed are above zero.
+    page.until(lambda page: set(page.execute_script(read, "tbody td")) - {"0/s", "unknown"})
     label = page.one("#chart-throughput .plot").get_attribute("aria-label")
     assert label.startswith("Throughput: pushed ")
 

@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import base64
 import json
+import logging
 import os
 import resource
 import statistics
@@ -33,7 +34,7 @@ from queen_project import embedded
 from tests.harness import PROJECT_DIR, BrokerProcess, KillablePostgres, prepare_environment
 
 COST_MAX = 0.05
-CONFIRM_EVERY = 4
+CONFIRM_EVERY = 8
 CONNECT_TOGETHER = 20
 SETTLE_S = 3.0
 START_S = 300.0
@@ -152,6 +153,12 @@ class Round:
     p50_ms: float
     p99_ms: float
     broker_cpu_s: float
+    seconds: float
+
+    @property
+    def cpu_a_push(self) -> float:
+        """What other users of the machine change least."""
+        return self.broker_cpu_s / (self.rate * self.seconds)
 
 
 async def push_for(port: int, seconds: float, connections: int) -> list[float]:
@@ -192,6 +199,7 @@ def measure(broker: BrokerProcess, viewers: int, seconds: float, connections: in
         p50_ms=1000 * took[len(took) // 2],
         p99_ms=1000 * took[int(0.99 * len(took))],
         broker_cpu_s=cpu_s(broker.pid) - before,
+        seconds=passed_s,
     )
 
 
@@ -227,6 +235,7 @@ class Crowd:
 def run(options: argparse.Namespace, postgres: KillablePostgres, directory: Path) -> bool:
     prepare_environment()
     django.setup()
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # which the setup has raised
     from tests.browser.operators import make_operator, make_session  # which needs the models
 
     broker = BrokerProcess(
@@ -281,9 +290,11 @@ def told(rounds: list[tuple[Round, Round, float]]) -> bool:
     p50 = statistics.median(b.p50_ms / a.p50_ms - 1 for a, b, _ in rounds)
     p99 = statistics.median(b.p99_ms / a.p99_ms - 1 for a, b, _ in rounds)
     shown = statistics.median(shown for *_, shown in rounds)
+    cpu = statistics.median(b.cpu_a_push / a.cpu_a_push - 1 for a, b, _ in rounds)
     passed = rate < COST_MAX and p50 < COST_MAX and shown > 0
     print(
-        f"rate {-100 * rate:+.1f} %, median latency {100 * p50:+.1f} %, p99 {100 * p99:+.1f} %,"
+        f"processor time of the broker for a push {100 * cpu:+.1f} %,"
+        f" rate {-100 * rate:+.1f} %, median latency {100 * p50:+.1f} %, p99 {100 * p99:+.1f} %,"
         f" {shown:.0f} pictures/s: {'PASS' if passed else 'FAIL'}"
     )
     return passed

@@ -31,7 +31,7 @@ QUICK = {
     "METRICS_FLUSH_MS": "1000",
 }
 SIGNED_OUT = 4401
-WINDOW = 8
+WINDOW = 16
 
 
 class Place(NamedTuple):

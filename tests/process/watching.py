@@ -11,7 +11,7 @@ from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
-CONFIRM_EVERY = 4
+CONFIRM_EVERY = 8
 PATIENCE_S = 60.0
 
 

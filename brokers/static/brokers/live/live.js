@@ -1,6 +1,6 @@
 /* The connection: pictures over a websocket; without one, by asking every few seconds.
 
-   A picture over the socket carries what is new; it is laid into the last one here. Every fourth
+   A picture over the socket carries what is new; it is laid into the last one here. Every eighth
    is confirmed, so that the broker sends nothing to whom nothing reaches. */
 (function () {
   "use strict";
@@ -8,7 +8,7 @@
   const POLL_MS = 5000;
   const OPEN_MS = 5000;
   const FETCH_MS = 10000;
-  const CONFIRM_EVERY = 4;
+  const CONFIRM_EVERY = 8;
   const HIDDEN_MS = 60000;
   const SIGNED_OUT = 4401;
   const POINTS_MAX = 180;
