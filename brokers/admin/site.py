@@ -11,6 +11,7 @@ of pages.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, cast
 
 from django.contrib import admin
@@ -72,7 +73,8 @@ class ConsoleSite(admin.AdminSite):
             answer["Retry-After"] = str(int(wait_s) + 1)
             return answer
         answer = super().login(request, extra_context)
-        if request.user.is_authenticated:
+        # Whoever is signed in already may fail as somebody else: the answer tells, and no user.
+        if answer.status_code == HTTPStatus.FOUND:
             self.attempts.succeeded(peer, name)
             log.info("console: %s signed in from %s", request.user.get_username(), peer)
         else:
