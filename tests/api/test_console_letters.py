@@ -260,6 +260,14 @@ def test_those_chosen_are_replayed_the_oldest_first(operators, operator, db, fre
     assert audited(db, operators, "Operator")[0][2:] == ("done", 3)
 
 
+def test_a_replay_of_those_chosen_that_moved_none_has_failed(operators, operator, db, fresh_queue):
+    letters = bury(db, fresh_queue, 1, 2, group="__timer__")
+    query = "&".join(f"letter={one}" for one in letters)
+    answer = operator.deed(f"{LETTERS}chosen/replay/?queue={fresh_queue}&{query}")
+    assert "schedule it anew" in refused(answer, 500)
+    assert audited(db, operators, "Operator")[0][2:] == ("failed", None)
+
+
 # --- all that match -----------------------------------------------------------------------------
 
 
