@@ -9,6 +9,7 @@ of pages.
 """
 
 import logging
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -66,7 +67,8 @@ class ConsoleSite(admin.AdminSite):
         if request.method != "POST":
             return super().login(request, extra_context)
         peer = str(request.META.get("REMOTE_ADDR", ""))
-        name = request.POST.get("username", "")
+        # As the form will read it: one name written in many ways is one name.
+        name = unicodedata.normalize("NFKC", request.POST.get("username", "")).strip()
         wait_s = self.attempts.wait_s(peer, name)
         if wait_s > 0:
             answer = answers.page(request, 429, f"Try again in {wait_s / 60:.0f} minutes.")

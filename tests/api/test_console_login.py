@@ -139,10 +139,10 @@ def test_whoever_is_signed_in_guesses_no_more_passwords_of_others_than_anybody(c
     chief = make_user(superuser=True, password=None).get_username()
     with ConsoleClient.of(broker.url, make_user("Viewer", password=None)) as browser:
         browser.page("/admin/password_change/")
-        fields = {"csrfmiddlewaretoken": browser.http.cookies["csrftoken"], "username": chief}
+        fields = {"csrfmiddlewaretoken": browser.http.cookies["csrftoken"], "password": "a guess"}
         answers = [
-            browser.http.post("/admin/login/", data={**fields, "password": str(guess)}).status_code
-            for guess in range(BY_NAME_MAX + 1)
+            browser.http.post("/admin/login/", data={**fields, "username": name}).status_code
+            for name in [chief, f"{chief} "] * (BY_NAME_MAX // 2) + [chief]
         ]
     assert answers == [200] * BY_NAME_MAX + [429]
 
