@@ -5,7 +5,7 @@ says what will be hit, and only then acts: by `work`, in the broker's loop, thro
 that the API uses too. A service that fails is told as a failure, with its own words; where it
 could not be told how much would be hit, nothing can be done that destroys.
 
-Imports calling, site. Used by the pages that act.
+Imports calling, once, site. Used by the pages that act.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -18,6 +18,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 
+from brokers.admin import once
 from brokers.admin.calling import Work, ask, carry_out
 from brokers.admin.site import site
 from brokers.errors import BrokerError, StoreError, error_text
@@ -29,6 +30,10 @@ __all__ = ["Answers", "Deed", "DeedForm", "Done", "Target", "Work", "ask", "carr
 Answers = Mapping[str, Any]
 
 CONFIRMED = "confirmed"
+SENT = (
+    "This form was sent before, and nothing was done a second time: the audit tells what came of "
+    "it. The one below is a new one."
+)
 
 
 class DeedForm(forms.Form):
@@ -100,6 +105,8 @@ def perform(request: HttpRequest, deed: Deed, target: Target) -> HttpResponse:
     form = _form(deed, target, request.POST, request.FILES)
     if request.POST.get(CONFIRMED) != "yes" or not form.is_valid():
         return _asking(request, deed, target, form, status=400)
+    if not once.spend(request):
+        return _asking(request, deed, target, _form(deed, target), status=409, failure=SENT)
     answers = form.cleaned_data
     label, tenant = (target.label, target.tenant) if deed.aims is None else deed.aims(answers)
     try:
@@ -137,6 +144,7 @@ def _asking(
         deed=deed,
         target=target,
         form=form,
+        once=once.token(),
         hits=hits,
         unknown=unknown,
         failure=failure,

@@ -15,7 +15,7 @@ from django.core.exceptions import ValidationError
 from brokers.admin import payload_text
 from brokers.admin.deeds import Answers, Deed, Work
 from brokers.admin.letter_filter import LetterFilter, NameField
-from brokers.errors import BrokerError, RequestError
+from brokers.errors import BrokerError, RequestError, StoreError
 from brokers.runtime import Broker
 from brokers.services import dead_letters, letters, redrive
 from brokers.services.audit import Done
@@ -181,19 +181,22 @@ DELETE_ONE = Deed(
 def _replay_chosen(chosen: Chosen, answers: Answers) -> Work:
     async def work(broker: Broker) -> Done:
         counts: Counter[str] = Counter()
-        failures: list[str] = []
+        failures: list[BrokerError] = []
         for letter_id in chosen.ids:
             asked = ReplayRequest(tenant=chosen.tenant, dead_letter_id=letter_id)
             try:
                 moved = await dead_letters.replay(broker, asked)
             except BrokerError as error:
-                counts["failed"] += 1
-                failures.append(error.text)
+                unknown = isinstance(error, StoreError) and error.outcome_unknown
+                counts["of unknown outcome" if unknown else "failed"] += 1
+                failures.append(error)
                 continue
             counts["gone" if moved is None else "moved" if moved.moved else "there already"] += 1
+        if failures and counts["failed"] == len(chosen.ids):
+            raise failures[-1]  # nothing was done, which is no deed that was done
         text = ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing to do"
         if failures:
-            text += f" (the last: {failures[-1]})"
+            text += f" (the last: {failures[-1].text})"
         done = counts["moved"]
         return Done(text=f"Replayed: {text}.", hits=done, complete=done == len(chosen.ids))
 

@@ -199,13 +199,24 @@ def _purged(done: Purged) -> str:
 
 def _delete(queue: Queue, _: Answers) -> Work:
     async def work(broker: Broker) -> Done:
-        before = await status.queue(broker, queue.tenant_id, queue.name, limit=1, offset=0)
+        messages = await _messages_of(broker, queue)
         if not await queues.delete(broker, queue.tenant_id, queue.name):
             raise RequestError(GONE, code="not_found")
-        messages = None if before is None else before.totals[1]
-        return Done(text=f"The queue is deleted, with {messages} messages.", hits=messages)
+        many = "an unknown number of" if messages is None else messages
+        return Done(text=f"The queue is deleted, with {many} messages.", hits=messages)
 
     return work
+
+
+async def _messages_of(broker: Broker, queue: Queue) -> int | None:
+    """None where counting them takes too long, which keeps nobody from deleting them."""
+    try:
+        found = await status.queue(broker, queue.tenant_id, queue.name, limit=1, offset=0)
+    except StoreError as error:
+        if not _took_too_long(error):
+            raise
+        return None
+    return None if found is None else found.totals[1]
 
 
 def _held(verb: str) -> Any:

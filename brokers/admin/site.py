@@ -9,8 +9,10 @@ of pages.
 """
 
 import logging
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, cast
 
 from django.contrib import admin
@@ -65,14 +67,16 @@ class ConsoleSite(admin.AdminSite):
         if request.method != "POST":
             return super().login(request, extra_context)
         peer = str(request.META.get("REMOTE_ADDR", ""))
-        name = request.POST.get("username", "")
+        # As the form will read it: one name written in many ways is one name.
+        name = unicodedata.normalize("NFKC", request.POST.get("username", "")).strip()
         wait_s = self.attempts.wait_s(peer, name)
         if wait_s > 0:
             answer = answers.page(request, 429, f"Try again in {wait_s / 60:.0f} minutes.")
             answer["Retry-After"] = str(int(wait_s) + 1)
             return answer
         answer = super().login(request, extra_context)
-        if request.user.is_authenticated:
+        # Whoever is signed in already may fail as somebody else: the answer tells, and no user.
+        if answer.status_code == HTTPStatus.FOUND:
             self.attempts.succeeded(peer, name)
             log.info("console: %s signed in from %s", request.user.get_username(), peer)
         else:

@@ -209,7 +209,8 @@ class Live:
             self._rechecking = asyncio.create_task(self._recheck(), name="live recheck")
 
     async def _recheck(self) -> None:
-        """Whoever signed out, was deactivated or has another password is shown nothing more."""
+        """Whoever signed out, was deactivated, may not watch any more or has another password is
+        shown nothing more."""
         try:
             ended = await sessions.ended({viewer.may_watch for viewer in self._viewers})
             for viewer in [one for one in self._viewers if one.may_watch in ended]:

@@ -4,12 +4,13 @@ Each section is a template of its own and can be asked for alone (`?section=`), 
 turn a page or to look again. Without scripts the same links give the whole page. What cannot be
 read is told in its section, with the reason; the others stand.
 
-Imports api/wire, layout, models, runtime, services, shown. Used by urls.py.
+Imports admin/calling, api/wire, layout, models, runtime, services, shown. Used by urls.py.
 """
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
@@ -20,6 +21,7 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from brokers import runtime
+from brokers.admin import calling
 from brokers.api.wire import NAME_BYTES_MAX
 from brokers.domain import DEFAULT_TENANT
 from brokers.errors import BrokerError, error_text
@@ -29,9 +31,11 @@ from brokers.live.shown import queue_address
 from brokers.models import Queue
 from brokers.runtime import Broker
 from brokers.services import dashboard, messages, status
-from brokers.services.messages import PAGE_END_MAX, BrowseRequest
+from brokers.services.audit import Done
+from brokers.services.messages import PAGE_END_MAX, BrowseRequest, Shown
 from brokers.services.queues import OPTIONS
 from brokers.store.history_calls import ALL, Filters
+from brokers.store.message_calls import Inspected
 
 T = TypeVar("T")
 
@@ -43,6 +47,8 @@ EVER = timedelta(days=36_500)
 STATUSES = ("pending", "processing", "completed", "dead_letter")
 SECTIONS = ("figures", "partitions", "messages")
 PAYLOADS = "brokers.view_segment"
+# An encrypted payload, of a message as of the letter that it may become.
+OPEN = "brokers.open_deadletter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +225,7 @@ def _messages(request: HttpRequest, asked: Asked) -> dict[str, Any]:
         limit=MESSAGES_A_PAGE + 1,
         offset=offset,
     )
-    found, problem = _tried(lambda broker: messages.browse(broker, request_))
+    found, problem = _tried(lambda broker: messages.browse(broker, request_, may_open=False))
     page, payloads = found if found is not None else (None, [])
     rows = [] if page is None else page.rows
     told = [shown.message(row, one, asked.tenant) for row, one in zip(rows, payloads, strict=True)]
@@ -255,12 +261,42 @@ def message(request: HttpRequest) -> HttpResponse:
         raise Http404 from None
     transaction = request.GET.get("transaction", "")
     tenant = _tenant(request)
-    found, problem = _tried(lambda broker: messages.inspect(broker, tenant, partition, transaction))
+    look = partial(
+        messages.inspect, tenant=tenant, partition_uid=partition, transaction_id=transaction
+    )
+    found, problem = _tried(lambda broker: look(broker, may_open=False))
     if found is None and problem is None:
         raise Http404
+    if found is not None and found[0].encrypted and request.user.has_perm(OPEN):
+        found, problem = _opened(request, tenant, found[0], partial(look, may_open=True))
     told = None if found is None else shown.inspected(found[0], found[1], tenant)
     context = {"message": told, "transaction": transaction, "problem": problem}
     return layout.page(request, "live/message.html", context)
+
+
+def _opened(
+    request: HttpRequest, tenant: UUID, sealed: Inspected, look: Callable[[Broker], Any]
+) -> tuple[tuple[Inspected, Shown] | None, str | None]:
+    """The message with its payload opened, which the audit tells of; or why it is not."""
+    seen: list[tuple[Inspected, Shown] | None] = []
+
+    async def open_it(broker: Broker) -> Done:
+        found = await look(broker)
+        seen.append(found)
+        return Done(text="", hits=int(found is not None and found[1].problem is None))
+
+    where = f"{sealed.columns['name']} / {sealed.partition}"
+    try:
+        calling.carry_out(
+            request,
+            action="open encrypted message",
+            target=f"message {sealed.message_id} of {where}",
+            tenant=tenant,
+            work=open_it,
+        )
+    except BrokerError as error:
+        return None, error_text(error)
+    return seen[0], None if seen[0] is not None else "it is gone"
 
 
 def history(request: HttpRequest) -> HttpResponse:

@@ -1,8 +1,9 @@
 """Who may watch, asked when a socket is opened and again while it is open.
 
-A socket outlives the request that opened it, so signing out, being deactivated and a changed
-password are found by asking again: for all viewers of a process together, two queries, whatever
-their number. While the database does not answer nobody is sent away: that is when one watches.
+A socket outlives the request that opened it, so signing out, being deactivated, a permission
+that was taken away and a changed password are found by asking again: for all viewers of a process
+together, two queries, whatever their number. While the database does not answer nobody is sent
+away: that is when one watches.
 
 Imports admin/visitors. Used by consumer.py and live.py.
 """
@@ -67,7 +68,7 @@ def _ended(passes: Collection[Pass]) -> frozenset[Pass]:
             "session_key", flat=True
         )
     )
-    users = get_user_model().objects.filter(pk__in=ids, is_active=True, is_staff=True)
+    users = get_user_model().objects.with_perm(PERMISSION).filter(pk__in=ids, is_staff=True)
     words = {user.pk: user.get_session_auth_hash() for user in users}
     owned = bool(words) or visitors.users_exist()
 

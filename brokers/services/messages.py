@@ -45,6 +45,7 @@ SIGNATURE_CHARACTERS = 120
 
 # In place of ids that do not fit into what was fetched of an omitted payload's frame.
 NO_HEAD = b'{"id":null,"transactionId":null,"traceId":null,"producerSub":null'
+CLOSED = "it is encrypted"
 TOO_DEEP = f"offset and limit end behind {PAGE_END_MAX} messages: narrow from and to"
 
 
@@ -103,7 +104,9 @@ class Found(NamedTuple):
     encrypted: int
 
 
-async def browse(broker: "Broker", request: BrowseRequest) -> tuple[Page, list[Shown]]:
+async def browse(
+    broker: "Broker", request: BrowseRequest, *, may_open: bool = True
+) -> tuple[Page, list[Shown]]:
     """The newest messages first, and each as it may be shown."""
     end = request.offset + request.limit
     if end > PAGE_END_MAX:
@@ -117,8 +120,9 @@ async def browse(broker: "Broker", request: BrowseRequest) -> tuple[Page, list[S
         # A status may be that of few: then they are not enough, either.
         if request.status is not None and not _newest(page, request):
             page = await _page(broker, request, LANES_MAX)
-    size = sum(len(row.frame) for row in page.rows if row.encrypted)
-    return page, await bounded(lambda: [_row_shown(broker.keys, row) for row in page.rows], size)
+    keys = broker.keys if may_open else None
+    size = sum(len(row.frame) for row in page.rows if row.encrypted and may_open)
+    return page, await bounded(lambda: [_row_shown(keys, row) for row in page.rows], size)
 
 
 async def _page(broker: "Broker", request: BrowseRequest, lanes_max: int) -> Page:
@@ -148,16 +152,19 @@ def _newest(page: Page, request: BrowseRequest) -> bool:
     return full and page.rows[-1].created_at > page.others_until + STAMP
 
 
-def _row_shown(keys: KeyRing, row: MessageRow) -> Shown:
+def _row_shown(keys: KeyRing | None, row: MessageRow) -> Shown:
     cut = row.frame.find(frames.DATA)
     if not row.whole:
         return Shown(row.frame[:cut] if cut >= 0 else NO_HEAD, b"null", None)
     return _shown(keys, row.frame[:cut], row.frame[cut + len(frames.DATA) :], row.encrypted)
 
 
-def _shown(keys: KeyRing, head: bytes, payload: bytes, encrypted: bool) -> Shown:
+def _shown(keys: KeyRing | None, head: bytes, payload: bytes, encrypted: bool) -> Shown:
+    """Without keys, for who may not see it, an encrypted payload stays closed."""
     if not encrypted:
         return Shown(head, payload, None)
+    if keys is None:
+        return Shown(head, b"null", CLOSED)
     try:
         return Shown(head, keys.open(payload), None)
     except UndecryptableError as error:
@@ -171,7 +178,12 @@ def transaction_hash(head: bytes) -> str:
 
 
 async def inspect(
-    broker: "Broker", tenant: UUID, partition_uid: UUID, transaction_id: str
+    broker: "Broker",
+    tenant: UUID,
+    partition_uid: UUID,
+    transaction_id: str,
+    *,
+    may_open: bool = True,
 ) -> tuple[Inspected, Shown] | None:
     """One message by its address, or the dead letter that is left of it."""
     found = await calls.message_get(
@@ -193,7 +205,8 @@ async def inspect(
     else:
         start = frames.payload_start(found.frame)
         head, payload = found.frame[: start - len(frames.DATA)], found.frame[start:]
-    shown = await bounded(lambda: _shown(broker.keys, head, payload, found.encrypted), len(payload))
+    keys = broker.keys if may_open else None
+    shown = await bounded(lambda: _shown(keys, head, payload, found.encrypted), len(payload))
     return found, shown
 
 

@@ -269,6 +269,25 @@ def test_an_api_key_is_shown_once_and_is_good_until_it_is_revoked(console, start
         assert "/do/revoke/" not in browser.page(page)
 
 
+def test_a_form_that_is_sent_again_does_nothing_a_second_time(console):
+    browser = console(ADMINISTRATOR)
+    address = "/admin/brokers/apikey/add/"
+    page = browser.page(address)
+    once = re.search(r'name="once" value="([^"]+)"', page)
+    assert once is not None
+    form = {**form_of(page), "confirmed": "yes", "once": once[1]}
+    form |= {"name": "twice", "role": "read-only"}
+    assert browser.http.post(address, data=form).status_code == 200
+    again = browser.http.post(address, data=form)
+    assert again.status_code == 409
+    assert "was sent before" in again.text
+    assert entries_of(browser) == 1
+    fresh = re.search(r'name="once" value="([^"]+)"', again.text)
+    assert fresh is not None
+    assert browser.http.post(address, data={**form, "once": fresh[1]}).status_code == 200
+    assert entries_of(browser) == 2
+
+
 def test_a_switch_holds_for_every_pop_until_it_is_thrown_back(console, wire, filled):
     browser = console(ADMINISTRATOR)
     assert "Every pop of every tenant" in browser.page("/admin/switches/pop-maintenance/on/")

@@ -11,14 +11,11 @@ from urllib.parse import quote
 
 import pytest
 
-from brokers.encryption import KeyRing
-from tests import harness
 from tests.console_parts import messages_of
 from tests.letter_console_parts import (
     INLINE,
     audited,
     done,
-    failure_of,
     field_of,
     letters_of,
     links_of,
@@ -31,7 +28,6 @@ from tests.store.redriving import payloads_of
 
 LETTERS = "/admin/dead-letters/"
 BIG = b'{"n": 123456789012345678901234567890, "f": 1.0, "s": "\\u00e9<b>"}'
-KEY, OTHER = "ab" * 32, "cd" * 32
 
 
 @pytest.fixture(scope="module")
@@ -264,6 +260,14 @@ def test_those_chosen_are_replayed_the_oldest_first(operators, operator, db, fre
     assert audited(db, operators, "Operator")[0][2:] == ("done", 3)
 
 
+def test_a_replay_of_those_chosen_that_moved_none_has_failed(operators, operator, db, fresh_queue):
+    letters = bury(db, fresh_queue, 1, 2, group="__timer__")
+    query = "&".join(f"letter={one}" for one in letters)
+    answer = operator.deed(f"{LETTERS}chosen/replay/?queue={fresh_queue}&{query}")
+    assert "schedule it anew" in refused(answer, 500)
+    assert audited(db, operators, "Operator")[0][2:] == ("failed", None)
+
+
 # --- all that match -----------------------------------------------------------------------------
 
 
@@ -405,80 +409,3 @@ def test_a_deletion_is_done_once_and_audited(operators, administrator, db, fresh
     done(administrator.deed(page_of(letter, "delete")))
     assert listed(administrator, fresh_queue) == []
     assert audited(db, operators, "Administrator")[0][:1] == ("delete dead letter",)
-
-
-# --- encrypted ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def keyed(database, tmp_path_factory):
-    """The roles at a broker that has a key."""
-    log = tmp_path_factory.mktemp("letters") / "keyed"
-    environment = {"DB_POOL_SIZE": "6", "QUEEN_ENCRYPTION_KEY": KEY, "QUEEN_SWEEPER": "false"}
-    process = harness.BrokerProcess(log, {**database.environment, **environment})
-    with contextlib.ExitStack() as stack:
-        stack.callback(process.stop)
-        yield signed_in(stack, process.url)
-
-
-def seal(db, letter: str, key: str) -> None:
-    db.execute(
-        "UPDATE queen_dead_letter SET payload = %s, encrypted = true WHERE id = %s",
-        [KeyRing(key).seal(b'{"secret": 17}'), letter],
-    )
-
-
-def test_an_encrypted_payload_is_shown_to_who_may_see_it_and_that_is_audited(
-    keyed, db, fresh_queue
-):
-    [letter] = bury(db, fresh_queue, 1)
-    seal(db, letter, KEY)
-    for role in ("Viewer", "Operator"):
-        page = keyed[role].page(page_of(letter))
-        assert "you may not see it" in page
-        assert "secret" not in page and "authTag" not in page
-        assert keyed[role].get(page_of(letter, "payload")).status_code == 403
-    assert keyed["Operator"].get(page_of(letter, "resend")).status_code == 409
-    assert audited(db, keyed, "Viewer") == []
-    page = keyed["Administrator"].page(page_of(letter))
-    assert '{"secret": 17}' in verbatim_of(page)
-    assert audited(db, keyed, "Administrator") == [
-        ("open encrypted dead letter", f"dead letter {letter}", "done", 1)
-    ]
-    listing = keyed["Administrator"].page(LETTERS, queue=fresh_queue)
-    assert "<em>encrypted</em>" in listing and "secret" not in listing
-    assert "1 encrypted payload not searched" in keyed["Viewer"].page(
-        LETTERS, queue=fresh_queue, payload="secret"
-    )
-
-
-def test_an_edit_of_an_encrypted_letter_is_encrypted_and_leaves_no_plain_text(
-    keyed, db, fresh_queue
-):
-    [letter] = bury(db, fresh_queue, 1)
-    seal(db, letter, KEY)
-    done(
-        keyed["Administrator"].deed(
-            page_of(letter, "resend"), payload='{"secret": 18}', queue=fresh_queue, partition="q"
-        )
-    )
-    [frame] = stored(db, fresh_queue, "q")
-    assert "secret" not in frame
-    sealed = json.loads(frame)
-    assert json.loads(KeyRing(KEY).open(json.dumps(sealed).encode())) == {"secret": 18}
-    rows = db.execute("SELECT detail FROM queen_audit").fetchall()
-    assert not any("secret" in detail for [detail] in rows)
-
-
-def test_a_payload_that_no_key_opens_is_shown_as_that(keyed, db, fresh_queue):
-    [letter] = bury(db, fresh_queue, 1)
-    seal(db, letter, OTHER)
-    page = keyed["Administrator"].page(page_of(letter))
-    assert "cannot be decrypted" in page
-    assert len(verbatim_of(page)) == 1, "the error alone"
-    answer = keyed["Administrator"].deed(
-        page_of(letter, "replay"), queue=fresh_queue, partition="q"
-    )
-    assert answer.status_code == 500
-    assert "nothing was moved" in failure_of(answer.text)
-    assert listed(keyed["Administrator"], fresh_queue) == [letter]

@@ -10,6 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from brokers.admin.attempts import BY_NAME_MAX
 from tests.console_parts import (
     PASSWORD,
     TOKEN,
@@ -132,6 +133,18 @@ def test_signing_in_leads_back_to_the_page_that_was_asked_for_and_signing_out_en
     assert token is not None
     browser.http.post("/admin/logout/", data={"csrfmiddlewaretoken": token[1]})
     assert browser.get("/admin/").status_code == 302
+
+
+def test_whoever_is_signed_in_guesses_no_more_passwords_of_others_than_anybody(console, broker):
+    chief = make_user(superuser=True, password=None).get_username()
+    with ConsoleClient.of(broker.url, make_user("Viewer", password=None)) as browser:
+        browser.page("/admin/password_change/")
+        fields = {"csrfmiddlewaretoken": browser.http.cookies["csrftoken"], "password": "a guess"}
+        answers = [
+            browser.http.post("/admin/login/", data={**fields, "username": name}).status_code
+            for name in [chief, f"{chief} "] * (BY_NAME_MAX // 2) + [chief]
+        ]
+    assert answers == [200] * BY_NAME_MAX + [429]
 
 
 def test_signing_in_leads_to_no_other_site(console):

@@ -144,6 +144,14 @@ def test_a_user_who_is_deactivated_watches_no_longer(place):
         assert closed_with(watcher) == SIGNED_OUT
 
 
+def test_a_user_whose_role_is_taken_away_watches_no_longer(place):
+    leaver = make_operator(place.db, groups=["Viewer"])
+    with watching(place.url, make_session(place.db, leaver)) as watcher:
+        watcher.next()
+        place.db.execute("DELETE FROM auth_user_groups WHERE user_id = %s", [leaver.id])
+        assert closed_with(watcher) == SIGNED_OUT
+
+
 def test_nothing_piles_up_for_a_viewer_that_does_not_say_what_it_has_seen(place):
     with watching(place.url, place.session(), confirms=False) as watcher:
         for _ in range(WINDOW):

@@ -156,13 +156,13 @@ def held(connection: psycopg.Connection[Any], statement: str, *parameters: Any) 
 
 async def until_waiting(db: psycopg.Connection[Any], like: str) -> None:
     """Wait until a statement of that text waits for a lock."""
+    await until(lambda: waits(db, like), step_s=0.02)
 
-    def waits() -> bool:
-        row = db.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND wait_event_type = 'Lock' AND query LIKE %s",
-            [f"%{like}%"],
-        ).fetchone()
-        return row is not None and row[0] > 0
 
-    await until(waits, step_s=0.02)
+def waits(db: psycopg.Connection[Any], like: str) -> bool:
+    row = db.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND wait_event_type = 'Lock' AND query LIKE %s",
+        [f"%{like}%"],
+    ).fetchone()
+    return row is not None and row[0] > 0

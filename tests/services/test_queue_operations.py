@@ -3,13 +3,17 @@
 Method: brokers in this process whose floor is a minute away: a pop that answers was rung.
 """
 
+import asyncio
+
 import pytest
 
+from brokers.admin import queue_deeds
 from brokers.domain import DEFAULT_TENANT
+from brokers.models import Queue
 from brokers.services import pausing
 from brokers.services import purge as purge_service
 from brokers.services.purge import PurgeRequest
-from tests.services.in_process import Client, held, within
+from tests.services.in_process import Client, held, until, until_waiting, waits, within
 
 LANE = "SELECT 1 FROM queen_partition WHERE queue_id = %s AND name = %s FOR UPDATE"
 
@@ -82,3 +86,19 @@ async def test_a_partition_that_somebody_keeps_holds_up_no_other(
         done = await purge(here, fresh_queue)
     assert (done.messages, done.busy, done.complete) == (1, 1, False)
     assert await here.payloads(fresh_queue) == [1]
+
+
+async def test_a_queue_whose_messages_take_too_long_to_count_is_deleted_all_the_same(
+    start_client, fresh_queue, db, second_connection
+):
+    client = await start_client(QUEEN_READ_TIMEOUT_MS="500")
+    await client.push(fresh_queue, 1)
+    delete = queue_deeds.DELETE.work(Queue(tenant_id=DEFAULT_TENANT, name=fresh_queue), {})
+    with held(second_connection(), "LOCK TABLE queen_cursor IN ACCESS EXCLUSIVE MODE"):
+        deleting = asyncio.ensure_future(delete(client.broker))
+        await until_waiting(db, "queen_queue_inspect")
+        await until(lambda: deleting.done() or not waits(db, "queen_queue_inspect"))
+    done = await within(deleting)
+    assert done.hits is None
+    assert done.text == "The queue is deleted, with an unknown number of messages."
+    assert not await client.delete(fresh_queue)
