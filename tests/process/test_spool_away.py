@@ -7,6 +7,7 @@ connections or swallows answers. What is stored is read by a fresh group.
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from tests.harness import BrokerProcess, eventually
 from tests.process import site as sites
 from tests.process.site import Site, buffers, log_of, push, until_drained, until_storing
 from tests.wire_client import WireClient
+
+TRIES = 5
+COMMITTED_S = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +42,6 @@ def wire(shared_site: Site, process: BrokerProcess) -> Iterator[WireClient]:
         until_drained(wire)
 
 
-TRIES = 5
-COMMITTED_S = 10.0
-
-
 def came(condition: Callable[[], bool]) -> bool:
     """Whether it came true in time."""
     try:
@@ -61,6 +61,10 @@ def committed(site: Site, queue: str) -> int:
         ).fetchone()
     assert counted is not None
     return int(counted[0])
+
+
+def committed_all(site: Site, queue: str, count: int) -> bool:
+    return committed(site, queue) == count
 
 
 def test_what_is_pushed_while_connections_are_refused_is_delivered_in_order_afterwards(
@@ -125,7 +129,7 @@ def test_a_push_that_was_committed_and_whose_answer_was_lost_is_in_the_log_once(
         shared_site.gateway.mute()
         with ThreadPoolExecutor(1) as producer:
             told = producer.submit(push, wire, fresh_queue, *lost)
-            stored = came(lambda: committed(shared_site, fresh_queue) == len(expected))
+            stored = came(partial(committed_all, shared_site, fresh_queue, len(expected)))
             shared_site.gateway.sever()
             assert told.result(30) == ["buffered"] * 2
         shared_site.gateway.open()
