@@ -52,8 +52,8 @@ def wires(broker_of_three: BrokerProcess) -> Iterator[list[WireClient]]:
 
 def samples(wire: WireClient) -> dict[str, float]:
     """The exposition by sample, labels included."""
-    lines = expect(wire.get("/metrics/prometheus"), 200).text.splitlines()
-    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    lines = expect(wire.get("/metrics/prometheus"), 200).text.split("\n")
+    pairs = (line.rsplit(" ", 1) for line in lines if line and line[0] != "#")
     return {name: float(value) for name, value in pairs}
 
 
