@@ -86,7 +86,7 @@ class Target:
         if status != 200:
             raise BenchError(f"metrics: {status}")
         found: dict[str, float] = {}
-        for line in body.decode().splitlines():
+        for line in body.decode().split("\n"):
             name, _, value = line.rpartition(" ")
             if name and not line.startswith("#"):
                 bare = name.partition("{")[0]
