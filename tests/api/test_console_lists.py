@@ -132,6 +132,7 @@ def test_a_list_finds_its_page_by_an_index(rows, browser, path):
     with connection.cursor() as cursor:
         cursor.execute("SET enable_seqscan = off")
         cursor.execute("SET enable_sort = off")
+        cursor.execute("SET enable_incremental_sort = off")
         cursor.execute("SET enable_hashjoin = off")
         cursor.execute("SET enable_mergejoin = off")
         try:
