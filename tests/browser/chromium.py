@@ -33,6 +33,7 @@ MISSING = (
 )
 DESKTOP, PHONE = (1280, 900), (390, 844)
 WAIT_S = 60.0
+STALE_MAX = 20
 WEBP_QUALITY = 82
 PICTURE_HEIGHT_MAX = 2000
 FORGIVING = (NoSuchElementException, StaleElementReferenceException)
@@ -121,7 +122,20 @@ class Browser(webdriver.Chrome):
 
     def text(self, selector: str = "body") -> str:
         """What is written there, as a person sees it."""
-        return str(self.one(selector).text)
+        return str(self.steady(lambda: self.one(selector).text))
+
+    def press(self, what: str, by: str = "css selector") -> None:
+        """As soon as it is there, also where the page replaces it now and then."""
+        self.until(lambda page: self.steady(lambda: page.find_element(by, what).click()) is None)
+
+    def steady(self, look: Callable[[], T]) -> T:
+        """What a look sees that no exchange of its element came between."""
+        for _ in range(STALE_MAX):
+            try:
+                return look()
+            except StaleElementReferenceException:
+                continue
+        return look()
 
     def cookie(self, url: str, name: str, value: str) -> None:
         self.execute_cdp_cmd("Network.setCookie", {"url": url, "name": name, "value": value})

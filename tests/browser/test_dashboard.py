@@ -176,7 +176,7 @@ def test_a_chart_has_its_figures_as_a_table(console, fresh_queue):
     page = console.browser
     console.open("/")
     shown(console)
-    page.one("#chart-throughput summary").click()
+    page.press("#chart-throughput summary")
     console.push(fresh_queue, list(range(50)))
     # Read at once: the rows are made anew with every picture.
     read = (

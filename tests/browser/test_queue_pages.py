@@ -37,8 +37,8 @@ def quoted(name: str) -> str:
 def open_queue(console: Any, name: str) -> None:
     console.open("/queues/")
     console.browser.one("#by-queue").send_keys(name)
-    console.browser.one("form[role=search] button").click()
-    console.browser.until(lambda page: page.find_element("link text", name)).click()
+    console.browser.press("form[role=search] button")
+    console.browser.press(name, "link text")
     console.browser.until(lambda page: page.text("h1") == name)
 
 
@@ -49,7 +49,7 @@ def test_a_queue_is_found_and_shows_what_it_holds(console, orders):
     page.until(lambda page: "billing" in page.text("#figures"))
     assert "customer-00" in page.text("#partitions")
     assert "25 shown" in page.text("#partitions")
-    page.one("#partitions-next").click()
+    page.press("#partitions-next")
     page.until(lambda page: "customer-29" in page.text("#partitions"))
     assert "customer-00" not in page.text("#partitions tbody")
     assert "leaseTime" in page.text(".options")
@@ -60,11 +60,11 @@ def test_a_payload_is_shown_as_it_was_sent_and_looking_consumes_nothing(console,
     open_queue(console, orders)
     page = console.browser
     page.one("#by-partition").send_keys("customer-00")
-    page.one("#messages-show").click()
+    page.press("#messages-show")
     page.until(lambda page: "customer-01" not in page.text("#messages"))
     raw = page.execute_script("return document.querySelector('#messages .payload').textContent")
     assert raw == SPACED
-    page.find_element("partial link text", "Whole message").click()
+    page.press("Whole message", "partial link text")
     page.until(lambda page: page.text("h1") == "spaced")
     whole = page.execute_script("return document.querySelector('.payload.whole').textContent")
     assert whole == SPACED
@@ -79,7 +79,7 @@ def test_the_pages_of_a_queue_are_accessible_and_fit_a_phone(console, orders):
     console.check()
     console.browser.size(*PHONE)
     console.check("light")
-    console.browser.find_element("partial link text", "Whole message").click()
+    console.browser.press("Whole message", "partial link text")
     console.browser.until(lambda page: page.one(".payload.whole"))
     console.check()
 
@@ -89,7 +89,7 @@ def test_any_name_has_a_page(console, name):
     console.push(name, [{"name": name}])
     console.open("/queues/")
     link = f"//main//tbody//a[.={xpath(name or '(empty name)')}]"
-    console.browser.until(lambda page: page.find_element("xpath", link)).click()
+    console.browser.press(link, "xpath")
     console.browser.until(lambda page: page.text("h1") == (name or "(empty name)"))
 
 

@@ -86,9 +86,10 @@ def mesh_command(*arguments: str, secret: str = SECRET) -> subprocess.CompletedP
 
 def listening_ports(pid: int) -> set[int]:
     """TCP ports that a process listens on, of either family."""
-    links = [
-        os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd") if entry.is_symlink()
-    ]
+    links = []
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            links.append(os.readlink(entry.path))
     inodes = {match.group(1) for link in links if (match := re.match(r"socket:\[(\d+)\]", link))}
     ports = set()
     for table in ("tcp", "tcp6"):
