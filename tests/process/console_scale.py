@@ -18,14 +18,22 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any
 
-from queen_project import embedded
 from tests.harness import BrokerProcess, KillablePostgres
 from tests.process.management_fill import GROUP, QUEUE, Volume, fill, measure_bytes
-from tests.process.management_scale import ASKED, SETTINGS, START_S, Probe, processor_ns
+from tests.process.management_scale import (
+    ASKED,
+    SETTINGS,
+    START_S,
+    Probe,
+    Spent,
+    spent_until_now,
+)
 
 LIMIT_MS = 500.0
 INDEX = "/admin/"
@@ -49,9 +57,9 @@ FILTERED = (
 class Walk:
     """Pages are found by asking for them, and asked for as often as they are measured."""
 
-    def __init__(self, browser: Any, roots: list[int]) -> None:
+    def __init__(self, browser: Any, spent: Callable[[], Spent]) -> None:
         self._browser = browser
-        self._roots = roots
+        self._spent = spent
         self.probes: dict[str, Probe] = {}
 
     def whole(self) -> None:
@@ -72,10 +80,10 @@ class Walk:
         probe = self.probes[path] = Probe("page", "GET", path)
         text = ""
         for _ in range(ASKED):
-            spent, began = processor_ns(self._roots), time.monotonic()
+            before, began = self._spent(), time.monotonic()
             answer = self._browser.get(path)
             probe.took_ms.append((time.monotonic() - began) * 1000)
-            probe.processor_ms.append((processor_ns(self._roots) - spent) / 1e6)
+            probe.spent.append(self._spent().since(before))
             text = answer.text
             if answer.status_code >= 400:
                 probe.problem = f"answered {answer.status_code}"
@@ -85,12 +93,12 @@ class Walk:
 def judge(probes: list[Probe], by: str) -> list[str]:
     problems = []
     print("median ms  slowest  processor  page")
-    for probe in sorted(probes, key=lambda one: -one.median_processor_ms):
+    for probe in sorted(probes, key=lambda one: -one.median_spent.ms):
         print(f"{probe.median_ms:9.1f} {max(probe.took_ms):8.1f}"
-              f" {probe.median_processor_ms:10.1f}  {probe.path[:90]}", flush=True)  # fmt: skip
+              f" {probe.median_spent.ms:10.1f}  {probe.path[:90]}", flush=True)  # fmt: skip
         if probe.problem:
             problems.append(f"{probe.path} {probe.problem}")
-        if (probe.median_processor_ms if by == "processor" else probe.median_ms) > LIMIT_MS:
+        if (probe.median_spent.ms if by == "processor" else probe.median_ms) > LIMIT_MS:
             problems.append(f"{probe.path} took too long")
     return problems
 
@@ -117,7 +125,7 @@ def measure(
         with ConsoleClient.of(broker.url, make_user(superuser=True, password=None)) as browser:
             browser.http.timeout = 120
             browser.http.post("/api/v1/stats/refresh")
-            walk = Walk(browser, [broker.pid, embedded.status(postgres.data_dir).pid or 0])
+            walk = Walk(browser, partial(spent_until_now, broker.pid, postgres.data_dir))
             walk.whole()
         return judge(list(walk.probes.values()), arguments.by)
     finally:

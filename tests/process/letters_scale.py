@@ -18,11 +18,12 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from queen_project import embedded
 from tests import harness
-from tests.process.management_scale import processor_ns
+from tests.process.management_scale import Spent, spent_until_now
 
 LIMIT_MS = 500.0
 ASKED = 5
@@ -110,15 +111,15 @@ def main() -> int:
         began = time.monotonic()
         fill(postgres.database, arguments.letters)
         print(f"{arguments.letters:,} letters in {time.monotonic() - began:.0f} s", flush=True)
-        roots = [broker.pid, embedded.status(data_dir).pid or 0]
-        return measure(broker.url, arguments.letters, roots, by=arguments.by)
+        spent = partial(spent_until_now, broker.pid, data_dir)
+        return measure(broker.url, arguments.letters, spent, by=arguments.by)
     finally:
         if broker is not None:
             broker.kill()
         postgres.remove()
 
 
-def measure(url: str, letters: int, roots: list[int], *, by: str) -> int:
+def measure(url: str, letters: int, spent: Callable[[], Spent], *, by: str) -> int:
     import django
 
     django.setup()
@@ -133,10 +134,10 @@ def measure(url: str, letters: int, roots: list[int], *, by: str) -> int:
         for name, address in PAGES.items():
             took, worked = [], []
             for _ in range(ASKED):
-                spent, began = processor_ns(roots), time.perf_counter()
+                before, began = spent(), time.perf_counter()
                 console.page(address.format(deep=deep))
                 took.append((time.perf_counter() - began) * 1000)
-                worked.append((processor_ns(roots) - spent) / 1e6)
+                worked.append(spent().since(before).ms)
             median, processor = statistics.median(took), statistics.median(worked)
             slow += (processor if by == "processor" else median) > LIMIT_MS
             print(

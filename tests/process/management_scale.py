@@ -179,6 +179,12 @@ def processor_ms(root: int) -> float:
     return spent / 1e6
 
 
+def spent_until_now(broker_pid: int, postgres_data_dir: Path) -> Spent:
+    """What a broker and a PostgreSQL have had of the processors."""
+    postmaster = embedded.status(postgres_data_dir).pid or 0
+    return Spent(processor_ms(broker_pid), processor_ms(postmaster))
+
+
 class Machine:
     """The broker and the PostgreSQL that are measured."""
 
@@ -208,8 +214,7 @@ class Machine:
         return Spent(spent.broker_ms / REST_S, spent.postgres_ms / REST_S)
 
     def spent(self) -> Spent:
-        postmaster = embedded.status(self.postgres.data_dir).pid or 0
-        return Spent(processor_ms(self.broker.pid), processor_ms(postmaster))
+        return spent_until_now(self.broker.pid, self.postgres.data_dir)
 
 
 def ask_all(machine: Machine, asked: list[Probe]) -> None:
