@@ -3,6 +3,8 @@
 Imports brokers.config. Used by instrument.py.
 """
 
+import statistics
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +14,8 @@ import psycopg
 from brokers.bench import machine
 from brokers.config import PostgresConfig
 
+# As rarely as a push comes that is paced.
+COMMIT_PAUSE_S = 0.02
 SETTINGS = (
     "server_version",
     "fsync",
@@ -26,6 +30,8 @@ QUEUE_EXISTS = "SELECT EXISTS (SELECT FROM queen_queue WHERE name = %s)"
 TRANSACTIONS = """
 SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()
 """
+# Writes a few bytes to the log, to no table; its commit waits for the disk like any other.
+COMMIT = "SELECT pg_logical_emit_message(true, 'bench', '')"
 BACKEND = "SELECT pg_backend_pid()"
 
 
@@ -54,6 +60,17 @@ class Database:
         """Transactions of this database so far, everybody's; a call of the broker is one."""
         with self._connected() as connection:
             return int(_value(connection, TRANSACTIONS))
+
+    def commit_p50_ms(self, count: int) -> float:
+        """What a commit takes that does nothing else, by a call of the same driver."""
+        took = []
+        with self._connected() as connection:
+            for _ in range(count):
+                began = time.perf_counter()
+                connection.execute(COMMIT, prepare=True)
+                took.append(time.perf_counter() - began)
+                time.sleep(COMMIT_PAUSE_S)
+        return statistics.median(took) * 1000
 
     def postmaster_pid(self) -> int | None:
         with self._connected() as connection:

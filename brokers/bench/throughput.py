@@ -14,6 +14,7 @@ from brokers.bench.rows import Row
 
 PARTITIONS = 64
 LATENCY_RATE = 50.0
+COMMITS = 100
 LATENCY_SECONDS_MIN = 5.0
 # End to end, producers may be ahead by so many batches of 100: a pipe that is full, not a backlog.
 LEAD_BATCHES = 40
@@ -161,5 +162,8 @@ def latency(bench: Instrument, name: str) -> Row:
     push_p50 = outcome.quantile_ms("paced", 0.5)
     row.notes.append(f"{len(arrivals)} messages, worst {arrivals[-1] / 1000:.1f} ms")
     if push_p50 is not None:
-        row.notes.append(f"push itself p50 {push_p50:.1f} ms")
+        commit_p50 = bench.database.commit_p50_ms(COMMITS)
+        row.figures |= {"push_p50_ms": push_p50, "commit_p50_ms": commit_p50}
+        row.figures["push_above_commit_ms"] = push_p50 - commit_p50
+        row.notes.append(f"push itself p50 {push_p50:.1f} ms, a bare commit {commit_p50:.1f} ms")
     return row

@@ -2,9 +2,10 @@
 
     python -m tests.process.steady_soak --minutes 10 --held-minutes 10
 
-starts a durable PostgreSQL and a broker of its own, finds the rate that the producers reach
-unthrottled, and pushes a part of it (`--share`) in batches while consumers pop and acknowledge all
-of it; what was completed is deleted after half a minute. Then the same again while another session
+starts a durable PostgreSQL and a broker of its own, finds the rate at which messages are pushed,
+popped and acknowledged in a minute without a throttle, and pushes a part of it (`--share`) in
+batches while consumers pop and acknowledge all of it; what was completed is deleted after half a
+minute. Then the same again while another session
 holds a transaction open, so that no dead row can be cleared away meanwhile.
 
 Each minute tells p50 and p99 of a push, what was completed, what waits, the memory of the broker,
@@ -22,9 +23,8 @@ import time
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
-from typing import Any
 
-from tests.process.retention_soak import Load, Stack, forking, produce, run
+from tests.process.retention_soak import Load, Stack, forking, produce
 
 LIMIT = 1.5
 GROWTH = 1.1
@@ -74,12 +74,16 @@ def consume(port: int, queue: str, seconds: float, completed: "Synchronized[int]
 
 
 def steady(
-    stack: Stack, arguments: argparse.Namespace, rate: float, minutes: float
+    stack: Stack, arguments: argparse.Namespace, queue: str, rate: float | None, minutes: int
 ) -> list[Minute]:
+    """`rate`: messages a second; None: as many as go through."""
+    stack.configure(
+        queue, retentionEnabled=True, completedRetentionSeconds=30, dedupWindowSeconds=60
+    )
     seconds = minutes * 60
     load = Load(
         port=stack.port,
-        queue="steady",
+        queue=queue,
         producers=arguments.producers,
         batch=arguments.batch,
         partitions=arguments.partitions,
@@ -92,7 +96,7 @@ def steady(
         forking.Process(target=produce, args=(load, number, failed, slowest, answers), daemon=True)
         for number in range(load.producers)
     ] + [
-        forking.Process(target=consume, args=(load.port, "steady", seconds, completed), daemon=True)
+        forking.Process(target=consume, args=(load.port, queue, seconds, completed), daemon=True)
         for _ in range(arguments.consumers)
     ]
     for worker in workers:
@@ -159,28 +163,16 @@ def judge(minutes: list[Minute]) -> list[str]:
 
 
 def soak(stack: Stack, arguments: argparse.Namespace) -> list[str]:
-    shape: dict[str, Any] = {
-        "port": stack.port,
-        "producers": arguments.producers,
-        "batch": arguments.batch,
-        "partitions": arguments.partitions,
-        "rate": None,
-    }
-    run(Load(queue="warm", seconds=3, **shape))
-    top = run(Load(queue="top", seconds=10, **shape))
-    rate = top.rate * arguments.share
-    print(f"unthrottled {top.rate:.0f} messages/s; {rate:.0f}/s from now on", flush=True)
-    stack.configure(
-        "steady", retentionEnabled=True, completedRetentionSeconds=30, dedupWindowSeconds=60
-    )
-    free = steady(stack, arguments, rate, arguments.minutes)
+    [top] = steady(stack, arguments, "top", None, 1)
+    rate = top.completed / 60 * arguments.share
+    print(f"unthrottled {top.completed / 60:.0f} messages/s; {rate:.0f}/s from now on", flush=True)
+    free = steady(stack, arguments, "steady", rate, arguments.minutes)
     tell("steady", free)
     if arguments.held_minutes:
         with stack.postgres.database.connect(autocommit=False) as held:
             held.execute("SELECT pg_current_xact_id()")
-            tell(
-                "beside an open transaction", steady(stack, arguments, rate, arguments.held_minutes)
-            )
+            beside = steady(stack, arguments, "held", rate, arguments.held_minutes)
+            tell("beside an open transaction", beside)
     print(*stack.checkpoints(), sep="\n")
     return judge(free)
 
@@ -189,7 +181,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--minutes", type=int, default=10)
     parser.add_argument("--held-minutes", type=int, default=0)
-    parser.add_argument("--share", type=float, default=0.3, help="of the unthrottled rate")
+    parser.add_argument("--share", type=float, default=0.5, help="of the unthrottled rate")
     parser.add_argument("--producers", type=int, default=4)
     parser.add_argument("--consumers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=10)
