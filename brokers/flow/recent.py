@@ -12,7 +12,8 @@ share one reading. Two things bound what is told again:
 An answer is somebody's: a tenant's, or the cell's, which any tenant's write may change, or of
 something that nobody writes to. Its key names everything else that it depends on.
 
-Imports nothing of ours. Used by runtime.py, services/analytics.py and api/shared.py.
+Imports nothing of ours. Used by runtime.py, flow/history.py, services/analytics.py and
+api/shared.py.
 """
 
 import asyncio
@@ -80,14 +81,16 @@ class Recent:
         read: Callable[[], Coroutine[Any, Any, T]],
         *,
         size: Callable[[T], int | None] = lambda answer: 0,
+        fresh_s: float = 0.0,
     ) -> T:
         """What was read for the key lately, or is being read. A failure is everyone's who waits
-        for it, and is not kept; nor is an answer that has no `size`, in bytes.
+        for it, and is not kept; nor is an answer that has no `size`, in bytes. `fresh_s` is for
+        what seldom changes without a word: its age has that bound where it is the longer one.
         """
         if self._fresh_s <= 0:
             return await read()
         key = (whose, key)
-        writes, oldest = self._last_write(whose), self._now() - self._fresh_s
+        writes, oldest = self._last_write(whose), self._now() - max(fresh_s, self._fresh_s)
         kept = self._kept.get(key)
         if kept is not None and kept.writes == writes and kept.asked_at > oldest:
             self.told_again += 1

@@ -137,10 +137,26 @@ async def test_age_counts_from_before_the_reading():
     assert await kept.get(A, "a", source.read) == 2
 
 
+async def test_what_has_a_longer_bound_is_told_until_then_and_a_shorter_one_is_none():
+    clock, source = Clock(), Source()
+    kept = Recent(5.0, clock)
+    assert await kept.get(A, "long", source.read, fresh_s=30.0) == 1
+    assert await kept.get(A, "short", source.read, fresh_s=1.0) == 2
+    clock.now += 4.9
+    assert await kept.get(A, "short", source.read, fresh_s=1.0) == 2
+    clock.now += 25
+    assert await kept.get(A, "long", source.read, fresh_s=30.0) == 1
+    assert await kept.get(A, "short", source.read, fresh_s=1.0) == 3
+    clock.now += 0.2
+    assert await kept.get(A, "long", source.read, fresh_s=30.0) == 4
+    kept.written(A)
+    assert await kept.get(A, "long", source.read, fresh_s=30.0) == 5
+
+
 async def test_without_a_time_everybody_reads():
     source = Source()
     kept = Recent(0.0, Clock())
-    assert [await kept.get(A, "a", source.read) for _ in range(2)] == [1, 2]
+    assert [await kept.get(A, "a", source.read, fresh_s=30.0) for _ in range(2)] == [1, 2]
 
 
 async def test_the_oldest_gives_way_to_what_is_read_next():
