@@ -70,7 +70,7 @@ async def apply(
 
 def wrote(broker: "Broker", tenant: UUID | None) -> None:
     """Entries of the tenant's were written, or of any tenant's; said before the writer is
-    answered. It costs a write of two dicts at most."""
+    answered."""
     written.tell_topic(broker, tenant, KV)
 
 

@@ -25,7 +25,9 @@ def tell(broker: "Broker", tenant: UUID | None) -> None:
 def tell_topic(broker: "Broker", tenant: UUID | None, topic: str) -> None:
     """Something of that topic alone; `tenant` None: of any tenant's."""
     heard(broker, tenant, topic)
-    broker.announce.tell(Written("" if tenant is None else str(tenant), topic))
+    # Said for every entry that is written: nothing is made for nobody.
+    if broker.announce.outlet is not None:
+        broker.announce.tell(Written("" if tenant is None else str(tenant), topic))
 
 
 def heard(broker: "Broker", tenant: UUID | None, topic: str = "") -> None:
