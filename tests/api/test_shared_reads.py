@@ -147,7 +147,8 @@ def test_namespaces_are_as_whoever_wrote_an_entry_left_them(tenant, fresh_queue)
 
     put = {"op": "put", "ns": "n", "value": 1, "forever": True}
     assert keys() == keys(other) == []
-    expect(wire.http.put(f"{KV}/n/a?forever=true", content=b"1", headers=wire.headers), 200)
+    whole = b'{"value": 1, "forever": true}'
+    expect(wire.http.put(f"{KV}/n/a", content=whole, headers=wire.headers), 200)
     assert keys() == [1]
     expect(wire.post(KV, {"operations": [{**put, "key": "b"}, {**put, "key": "c"}]}), 200)
     assert keys() == [3]
