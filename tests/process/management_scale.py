@@ -57,7 +57,7 @@ QUERIES: dict[str, tuple[str, ...]] = {
     "dlq_list": ("", "queue={queue}", "consumerGroup={group}",
                  "queue={queue}&consumerGroup={group}"),
     "dlq_signatures": ("queue={queue}",),
-    "queue_depth": ("", "consumerGroup={group}"),
+    "queue_depth": ("", "group={group}"),
     "workload": ("", "groupBy=queue"),
     "retention_history": ("", "groupBy=queue"),
     "message_detail": ("",),
