@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from brokers.api import wire
 from brokers.api.serializers import configuration
-from brokers.api.views.base import ManagementView, timestamp
+from brokers.api.views.base import ManagementView, json_answer, timestamp
 from brokers.errors import RequestError, StoreError
 from brokers.services import queues
 from brokers.services.queues import ConfigureRequest
@@ -35,7 +35,7 @@ class QueueListView(ManagementView):
     """Every queue of the tenant, as last counted. `stats`, filters and pages are accepted and
     change nothing."""
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HttpResponse:
         rows = self.run(queues.summaries(self.broker, self.tenant))
         listed = [
             {
@@ -56,7 +56,7 @@ class QueueListView(ManagementView):
             }
             for row in rows
         ]
-        return Response({"queues": listed, "kvBytes": 0, "timerBytes": 0, "kvRows": 0})
+        return json_answer({"queues": listed, "kvBytes": 0, "timerBytes": 0, "kvRows": 0})
 
 
 class QueueDetailView(ManagementView):
