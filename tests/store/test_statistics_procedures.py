@@ -38,7 +38,7 @@ def listed(db, tenant):
 
 def described(db, tenant, name):
     return call(
-        db, management_calls.queue_describe, tenant, name, partitions_max=10, segments_max=9
+        db, management_calls.queue_describe, tenant, name, limit=10, offset=0, segments_max=9
     )
 
 
