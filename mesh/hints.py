@@ -176,16 +176,17 @@ class Switched(Hint, omit_defaults=True):
 
 
 class Written(Hint, omit_defaults=True):
-    """Management changed something of a tenant's: what was read of it lately is old. Without a
-    tenant it is the whole cell's."""
+    """Something of a tenant's was changed: what was read of it lately is old. Without a tenant it
+    is the whole cell's. With a topic (`traces`, `kv`) nothing else was changed."""
 
     kind: ClassVar[str] = "written"
 
     tenant: str
+    topic: str = ""
 
     @property
     def key(self) -> Hashable:
-        return self.tenant
+        return (self.tenant, self.topic)
 
     def copy(self) -> "Written":
         return self

@@ -21,7 +21,7 @@ from uuid import UUID
 from brokers.api import auth, confine, hot, hot_soon, shared, wire
 from brokers.api.call import Call, Handler, Later, SoonHandler
 from brokers.api.route import Kind, Route
-from brokers.api.routes import Match, Router
+from brokers.api.routes import ROUTES, Match, Router
 from brokers.api.wire import Message, Receive, Reply, Scope, Send
 from brokers.domain import DEFAULT_TENANT
 from brokers.errors import BrokerError, MethodNotAllowed, NoSuchRoute, StoreError, logged
@@ -39,6 +39,8 @@ API_PREFIXES = ("/api/", "/streams/", "/internal/", "/auth/", INTERNAL_PREFIX)
 # Pages of Django's that take forms; all others are only read.
 FORM_PREFIXES = ("/admin/", "/console/")
 BODILESS = frozenset({"GET", "HEAD"})
+# The hot handlers whose answers may be told again.
+SHARED = frozenset(one.handler for one in ROUTES if one.shared and one.kind is Kind.HOT)
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +69,10 @@ class Door:
         self._django: Application = django_application
         self._broker = broker
         self._router = router or Router()
-        self._handlers = handlers
+        self._handlers = {
+            name: shared.handled(handler) if name in SHARED else handler
+            for name, handler in handlers.items()
+        }
         self._soon = soon
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -7,7 +7,8 @@ callers who are confined to some queues (confine.py).
 
 `shared` says that its answer may be told again for some seconds, until something is written
 through this broker (shared.py): where it tells history, or figures as they were last counted. What
-tells how things are now is never shared.
+tells how things are now is never shared. With a `topic` (flow/recent.py) it is ended by what is
+written of that too, which ends nothing else.
 
 Imports nothing of ours. Used by routes.py and by whoever reads the table.
 """
@@ -46,6 +47,7 @@ class Route:
     head: bool = field(default=False, kw_only=True)
     confined: bool = field(default=False, kw_only=True)
     shared: bool = field(default=False, kw_only=True)
+    topic: str = field(default="", kw_only=True)
 
     @property
     def names_queues(self) -> bool:

@@ -1,12 +1,28 @@
 """The routes of streams and of traces.
 
-Imports route. Used by routes.py.
+Imports route, flow/recent. Used by routes.py.
 """
 
 from brokers.api.route import Kind, Level, Route
+from brokers.flow.recent import TRACES
 
 _STREAMS = "/streams/v1"
 _TRACES = "/api/v1/traces"
+
+
+def _told_again(template: str, handler: str) -> Route:
+    """It counts all that there is of a name, or of each, for one page."""
+    return Route(
+        "GET",
+        template,
+        Level.READ_ONLY,
+        Kind.HOT,
+        handler,
+        head=True,
+        shared=True,
+        topic=TRACES,
+    )
+
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -22,15 +38,8 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("POST", f"{_STREAMS}/cycle", Level.READ_WRITE, Kind.HOT, "stream_cycle", confined=True),
     Route("POST", _TRACES, Level.READ_WRITE, Kind.HOT, "trace_add", confined=True),
-    Route("GET", f"{_TRACES}/names", Level.READ_ONLY, Kind.HOT, "trace_names", head=True),
-    Route(
-        "GET",
-        f"{_TRACES}/by-name/:traceName",
-        Level.READ_ONLY,
-        Kind.HOT,
-        "traces_by_name",
-        head=True,
-    ),
+    _told_again(f"{_TRACES}/names", "trace_names"),
+    _told_again(f"{_TRACES}/by-name/:traceName", "traces_by_name"),
     Route(
         "GET",
         f"{_TRACES}/:partitionId/:transactionId",

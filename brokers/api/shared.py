@@ -5,16 +5,18 @@ for everybody of a tenant whose reach is the same and who asks the same at the s
 that is its key. It goes out without Django and without the database for as long as
 flow/recent.py tells it, and those who ask at once wait for one reading.
 
-Imports flow/recent, routes, wire. Used by door.py.
+Imports call, flow/recent, route, routes, wire. Used by door.py.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from brokers.api.call import Call, Handler
+from brokers.api.route import Route
 from brokers.api.routes import Match
 from brokers.api.wire import Message, Reply, Send
-from brokers.flow.recent import CELL
+from brokers.flow.recent import CELL, Topic
 from brokers.principal import Principal
 
 if TYPE_CHECKING:
@@ -38,16 +40,50 @@ async def reply(
     ask: Ask,
 ) -> Reply:
     """The answer, read now or lately. One that is no success is told to nobody who comes later."""
-    route = match.route
 
     async def read() -> Reply:
         answer = _Answer()
         await ask(answer)
         return answer.reply()
 
+    route, params = match
+    return await _told(broker, _Question(route, params, tenant, principal, query_string), read)
+
+
+def handled(handler: Handler) -> Handler:
+    """The same of a hot handler."""
+
+    async def told(call: Call) -> Reply:
+        async def read() -> Reply:
+            return await handler(call)
+
+        question = _Question(
+            call.route, call.params, call.tenant, call.principal, call.query_string
+        )
+        return await _told(call.broker, question, read)
+
+    return told
+
+
+class _Question(NamedTuple):
+    route: Route
+    params: dict[str, str]
+    tenant: UUID
+    principal: Principal
+    query_string: bytes
+
+
+async def _told(
+    broker: "Broker", asked: _Question, read: Callable[[], Coroutine[Any, Any, Reply]]
+) -> Reply:
+    route = asked.route
+    whose: Hashable = asked.tenant if route.tenant else CELL
+    if route.topic:
+        whose = Topic(asked.tenant, route.topic)
+    reach = asked.principal.queue_prefix
     return await broker.recent.get(
-        tenant if route.tenant else CELL,
-        (route.handler, principal.queue_prefix, tuple(match.params.items()), query_string),
+        whose,
+        (route.handler, reach, tuple(asked.params.items()), asked.query_string),
         read,
         size=lambda told: len(told.body) + ENTRY_BYTES if told.status == 200 else None,
     )

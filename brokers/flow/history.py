@@ -80,6 +80,10 @@ class History:
         except StoreError as error:
             log.info("history: %s", error.text)
             broker.tally.give_back({one: taken[one] for one in waiting})
+        finally:
+            # Whoever asks here from now on sees the new minute, also where a part was written.
+            # Others hear of none: with many brokers there is a flush every second somewhere.
+            broker.recent.forget()
 
     async def _flush_broker(self) -> None:
         """The process's own row. Totals are remembered only once their rise is written."""

@@ -10,9 +10,12 @@ share one reading. Two things bound what is told again:
   told to nobody who asks after it.
 
 An answer is somebody's: a tenant's, or the cell's, which any tenant's write may change, or of
-something that nobody writes to. Its key names everything else that it depends on.
+something that nobody writes to. What is written all the time beside the rest of a tenant (traces,
+key/value state) is a topic of its own, lest it end everything else. The key of an answer names
+everything else that it depends on.
 
-Imports nothing of ours. Used by runtime.py, services/analytics.py and api/shared.py.
+Imports nothing of ours. Used by runtime.py, flow/history.py, services/{analytics,kv,written}.py and
+api/shared.py.
 """
 
 import asyncio
@@ -31,6 +34,15 @@ ENTRY_BYTES_MAX = 8_388_608
 TENANTS_MAX = 10_000
 # Whose an answer is that is about all tenants together.
 CELL = None
+TRACES, KV = "traces", "kv"
+
+
+class Topic(NamedTuple):
+    """Whose an answer is that is about one topic of a tenant's; a write is that of all tenants
+    where it names none."""
+
+    tenant: UUID | None
+    name: str
 
 
 class _Kept(NamedTuple):
@@ -80,14 +92,16 @@ class Recent:
         read: Callable[[], Coroutine[Any, Any, T]],
         *,
         size: Callable[[T], int | None] = lambda answer: 0,
+        fresh_s: float = 0.0,
     ) -> T:
         """What was read for the key lately, or is being read. A failure is everyone's who waits
-        for it, and is not kept; nor is an answer that has no `size`, in bytes.
+        for it, and is not kept; nor is an answer that has no `size`, in bytes. `fresh_s` is for
+        what seldom changes without a word: its age has that bound where it is the longer one.
         """
         if self._fresh_s <= 0:
             return await read()
         key = (whose, key)
-        writes, oldest = self._last_write(whose), self._now() - self._fresh_s
+        writes, oldest = self._last_write(whose), self._now() - max(fresh_s, self._fresh_s)
         kept = self._kept.get(key)
         if kept is not None and kept.writes == writes and kept.asked_at > oldest:
             self.told_again += 1
@@ -102,8 +116,15 @@ class Recent:
 
     def written(self, tenant: UUID) -> None:
         """Something of the tenant's was changed: what was read before is old now."""
+        self._note(tenant, CELL)
+
+    def topic_written(self, tenant: UUID | None, name: str) -> None:
+        """Only that topic of the tenant's was changed, or of every tenant's."""
+        self._note(Topic(tenant, name))
+
+    def _note(self, *changed: Hashable) -> None:
         self._writes += 1
-        for one in (tenant, CELL):
+        for one in changed:
             self._last_writes[one] = self._writes
             self._last_writes.move_to_end(one)
         while len(self._last_writes) > TENANTS_MAX:
@@ -119,7 +140,10 @@ class Recent:
         self._bytes = 0
 
     def _last_write(self, whose: Hashable) -> int:
-        return self._last_writes.get(whose, self._forgotten)
+        if not isinstance(whose, Topic):
+            return self._last_writes.get(whose, self._forgotten)
+        concerns = (whose, whose.tenant, Topic(None, whose.name))
+        return max(self._last_writes.get(one, self._forgotten) for one in concerns)
 
     def _start(
         self,

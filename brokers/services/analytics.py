@@ -1,17 +1,21 @@
 """Analytics: what was counted over time, read back in buckets.
 
 The longer the window the wider its buckets, and the rows that are kept for wide buckets are
-read for them. A listing shows the keys that were busiest, at most so many. History grows once a
-minute, so what was read is told again for some seconds (flow/recent.py).
+read for them. A listing shows the keys that were busiest, at most so many.
 
-Imports store. Called by api/views/analytics.py, cell.py and status.py.
+History grows when a broker writes what it counted, and what was read of it is told again for half
+that time (flow/recent.py). This broker's own writing ends it, so it is of other brokers, and of
+retention, that one hears so much later. A window begins and ends with whole minutes, so the next
+minute is read anew in any case.
+
+Imports store. Called by services/dashboard.py and api/views/analytics.py, cell.py, status.py.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from brokers.store import history_calls as calls
@@ -28,6 +32,8 @@ from brokers.store.history_calls import (
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
+
+T = TypeVar("T")
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 # Where the database counts buckets from.
@@ -73,13 +79,13 @@ async def queue_series(
     keys_max: int,
 ) -> list[SeriesRow]:
     whole = _whole(asked)
-    return await broker.recent.get(
+    return await _history(
+        broker,
         tenant,
         ("queue series", by, filters, whole, keys_max),
         lambda: calls.queue_series(
             broker.reads.fetch, tenant, by, filters, whole, keys_max=keys_max
         ),
-        size=_bytes,
     )
 
 
@@ -87,13 +93,13 @@ async def parked_series(
     broker: "Broker", tenant: UUID, queue: str | None, asked: Window, *, queues_max: int
 ) -> list[ParkedRow]:
     whole = _whole(asked)
-    return await broker.recent.get(
+    return await _history(
+        broker,
         tenant,
         ("parked series", queue, whole, queues_max),
         lambda: calls.parked_series(
             broker.reads.fetch, tenant, queue, whole, queues_max=queues_max
         ),
-        size=_bytes,
     )
 
 
@@ -101,24 +107,35 @@ async def retention_series(
     broker: "Broker", tenant: UUID, by: str, queue: str | None, asked: Window, *, keys_max: int
 ) -> list[RetentionRow]:
     whole = _whole(asked)
-    return await broker.recent.get(
+    return await _history(
+        broker,
         tenant,
         ("retention series", by, queue, whole, keys_max),
         lambda: calls.retention_series(
             broker.reads.fetch, tenant, by, queue, whole, keys_max=keys_max
         ),
-        size=_bytes,
     )
 
 
 async def broker_series(broker: "Broker", asked: Window, server_id: str | None) -> list[BrokerRow]:
     whole = _whole(asked)
-    return await broker.recent.get(
+    return await _history(
+        broker,
         "brokers",
         ("broker series", whole, server_id),
         lambda: calls.broker_series(broker.reads.fetch, whole, server_id=server_id),
-        size=_bytes,
     )
+
+
+async def _history(
+    broker: "Broker",
+    whose: UUID | str | None,
+    key: Hashable,
+    read: Callable[[], Coroutine[Any, Any, list[T]]],
+) -> list[T]:
+    """Told again for half the time between two writings of a broker."""
+    fresh_s = broker.config.jobs.metrics_flush_ms / 2000
+    return await broker.recent.get(whose, key, read, size=_bytes, fresh_s=fresh_s)
 
 
 async def workload(

@@ -3,8 +3,8 @@
 The order in which a call may be turned away: the operator's switch, the tenant's grant, its
 rate, a pool that has no connection to give, its quota.
 
-Imports domain, errors, flow/kv, store. Called by api/hot_kv.py, services/transaction.py and the
-sweeper.
+Imports domain, errors, flow/{kv,recent}, services/written, store. Called by api/hot_kv.py,
+services/transaction.py and the sweeper.
 """
 
 import math
@@ -17,6 +17,8 @@ from uuid import UUID
 from brokers.domain import KvLost, KvOperation, KvResult
 from brokers.errors import Permanent, Refusal, RequestError, StoreError
 from brokers.flow.kv import GROWING, RETRY_AFTER_S
+from brokers.flow.recent import KV, Topic
+from brokers.services import written
 from brokers.store import kv_calls
 from brokers.store.kv_calls import WRITES, ListedEntry, Pruned
 
@@ -28,6 +30,8 @@ DISABLED = "key/value state was paused by an operator"
 DISABLED_RETRY_AFTER_S = 5
 NAMESPACES_MAX = 10_000
 NAMESPACE_KEYS_MAX = 1000
+# What a row that is told again takes of memory, about.
+ROW_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +55,23 @@ async def apply(
     await _admit(broker, tenant, operations, reads=len(operations) - writes, writes=writes)
     if not operations:
         return []
-    answer = await broker.kv.run(tenant, operations)
+    try:
+        answer = await broker.kv.run(tenant, operations)
+    finally:
+        # What failed may have been stored all the same.
+        if writes:
+            wrote(broker, tenant)
     if isinstance(answer, list):
         broker.kv.counters.count("route", answer)
     else:
         broker.kv.counters.lost("route", operations[answer.no], answer.reason)
     return answer
+
+
+def wrote(broker: "Broker", tenant: UUID | None) -> None:
+    """Entries of the tenant's were written, or of any tenant's; said before the writer is
+    answered."""
+    written.tell_topic(broker, tenant, KV)
 
 
 async def check_grant(
@@ -83,10 +98,17 @@ async def check_rider(broker: "Broker", tenant: UUID, operations: Sequence[KvOpe
 
 
 async def namespaces(broker: "Broker", tenant: UUID) -> list[tuple[str, int]]:
+    """Every namespace with how many keys it has. It counts them all, so it is told again for some
+    seconds, until one is written."""
     await _admit(broker, tenant, (), reads=1, writes=0)
     try:
-        return await kv_calls.kv_namespace_list(
-            broker.kv.pool.fetch, tenant, namespaces_max=NAMESPACES_MAX
+        return await broker.recent.get(
+            Topic(tenant, KV),
+            "namespaces",
+            lambda: kv_calls.kv_namespace_list(
+                broker.kv.pool.fetch, tenant, namespaces_max=NAMESPACES_MAX
+            ),
+            size=lambda rows: len(rows) * ROW_BYTES,
         )
     except StoreError as error:
         raise _unavailable(error) from error
@@ -135,6 +157,8 @@ async def prune_step(broker: "Broker") -> Pruned:
     rows_max = broker.config.kv.expire_batch
     async with broker.admission.slot("maint"):
         pruned = await kv_calls.kv_prune(broker.store.fetch, rows_max=rows_max)
+    if pruned.removed:
+        wrote(broker, None)
     broker.kv.counters.pruned(pruned.waiting, pruned.oldest_s, counted_max=rows_max)
     return pruned
 

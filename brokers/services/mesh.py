@@ -171,7 +171,7 @@ class Hearer:
     def _written(self, hint: Written) -> None:
         tenant = _tenant(hint.tenant)
         if tenant is not None or not hint.tenant:
-            written.heard(self._broker, tenant)
+            written.heard(self._broker, tenant, hint.topic)
 
     def _look(self, hint: Look) -> None:
         tenant = _tenant(hint.tenant)

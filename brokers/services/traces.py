@@ -1,8 +1,9 @@
 """Traces: note what happened to a message, and find it again by message or by name.
 
-Retention never takes one. What is read goes over the connections of management reads.
+Retention never takes one. What is read goes over the connections of management reads. Lists by
+name are told again for some seconds, until a trace is added (their routes are `shared`).
 
-Imports domain, store. Called by api/hot_traces.py.
+Imports domain, flow/recent, services/written, store. Called by api/hot_traces.py.
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from brokers.domain import QUEUE_MODE
+from brokers.flow.recent import TRACES
+from brokers.services import written
 from brokers.store import trace_calls
 from brokers.store.trace_calls import NamedTraceRow, TraceNameRow, TraceRow
 
@@ -56,20 +59,24 @@ class NamedPage:
 async def add(broker: "Broker", trace: NewTrace) -> str | None:
     """The new trace's id; None when there is no such partition for this tenant."""
     trace_id = broker.ids.mint()
-    async with broker.admission.call_slot("maint"):
-        added = await trace_calls.trace_add(
-            broker.store.fetch,
-            trace_id,
-            trace.tenant,
-            checked=broker.config.tenants,
-            partition_uid=trace.partition_id,
-            transaction_id=trace.transaction_id,
-            group=trace.group,
-            event_type=trace.event_type,
-            names=trace.names,
-            listed=dumps(list(trace.names), ensure_ascii=False),
-            data=trace.data,
-        )
+    try:
+        async with broker.admission.call_slot("maint"):
+            added = await trace_calls.trace_add(
+                broker.store.fetch,
+                trace_id,
+                trace.tenant,
+                checked=broker.config.tenants,
+                partition_uid=trace.partition_id,
+                transaction_id=trace.transaction_id,
+                group=trace.group,
+                event_type=trace.event_type,
+                names=trace.names,
+                listed=dumps(list(trace.names), ensure_ascii=False),
+                data=trace.data,
+            )
+    finally:
+        # What failed may have been stored all the same.
+        written.tell_topic(broker, trace.tenant, TRACES)
     return trace_id if added else None
 
 

@@ -76,6 +76,9 @@ async def commit(broker: "Broker", request: TransactionRequest) -> TransactionRe
             if error.code == "pool" or error.outcome_unknown:
                 raise
             return _failure(transaction_id, "db_error", error.text)
+        finally:
+            if request.kv:
+                kv_service.wrote(broker, request.tenant)
         kv = plan.kv_results(rows)
         if isinstance(kv, KvLost):
             operation = request.kv[kv.no - len(request.operations)]

@@ -14,6 +14,8 @@ from tests.wire_client import WireClient, expect
 
 QUEUES = "/api/v1/resources/queues"
 GROUPS = "/api/v1/consumer-groups"
+TRACES = "/api/v1/traces"
+KV = "/api/v1/kv"
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +26,7 @@ def telling_again(database, tmp_path_factory):
         | {
             "QUEEN_TENANCY_HEADER": "true",
             "QUEEN_KV_TRUSTED_PROXY": "true",
+            "QUEEN_KV_REQUIRE_GRANT": "false",
             "QUEEN_ANALYTICS_FRESH_MS": "60000",
             "STATS_INTERVAL_MS": "600000",
         },
@@ -115,3 +118,42 @@ def test_one_queue_is_always_as_it_is_now(tenant, fresh_queue):
         wire.push(fresh_queue, waiting)
         assert read(wire, f"{QUEUES}/{fresh_queue}")["totals"]["total"] == waiting
         assert read(wire, f"{QUEUES}/{fresh_queue}/depth")["pending"] == waiting
+
+
+def test_a_trace_is_found_by_its_name_as_soon_as_it_is_noted(tenant, fresh_queue):
+    wire, other = tenant(), tenant()
+    wire.push(fresh_queue, 1)
+    [message] = wire.messages(fresh_queue)
+    body = {"partitionId": message["partitionId"], "transactionId": "t", "data": 1}
+    assert names(wire) == [fresh_queue]
+    for noted in range(3):
+        assert read(wire, f"{TRACES}/by-name/n")["total"] == noted
+        assert len(read(wire, f"{TRACES}/names")["trace_names"]) == min(noted, 1)
+        assert read(other, f"{TRACES}/names")["total"] == 0
+        expect(wire.post(TRACES, body | {"traceNames": ["n"]}), 201)
+    assert read(wire, f"{TRACES}/by-name/n", limit=1)["total"] == 3
+    head = wire.http.head(f"{TRACES}/by-name/n", headers=wire.headers)
+    length = len(wire.get(f"{TRACES}/by-name/n").content)
+    assert (head.content, head.headers["content-length"]) == (b"", str(length))
+    wire.delete(fresh_queue)
+    assert read(wire, f"{TRACES}/names")["total"] == 0
+
+
+def test_namespaces_are_as_whoever_wrote_an_entry_left_them(tenant, fresh_queue):
+    wire, other = tenant(), tenant()
+
+    def keys(of=wire):
+        return [one["keys"] for one in read(of, "/api/v1/resources/kv/namespaces")["namespaces"]]
+
+    put = {"op": "put", "ns": "n", "value": 1, "forever": True}
+    assert keys() == keys(other) == []
+    whole = b'{"value": 1, "forever": true}'
+    expect(wire.http.put(f"{KV}/n/a", content=whole, headers=wire.headers), 200)
+    assert keys() == [1]
+    expect(wire.post(KV, {"operations": [{**put, "key": "b"}, {**put, "key": "c"}]}), 200)
+    assert keys() == [3]
+    assert wire.transaction(kv=[{**put, "key": "d"}])["success"] is True
+    assert keys() == [4]
+    expect(wire.http.delete(f"{KV}/n/a", headers=wire.headers), 200)
+    assert keys() == [3]
+    assert keys(other) == []

@@ -13,6 +13,7 @@ processor time instead, for a machine that is not its own.
 """
 
 import argparse
+import logging
 import os
 import re
 import sys
@@ -115,6 +116,7 @@ def measure(
         import django
 
         django.setup()
+        logging.getLogger("httpx").setLevel(logging.WARNING)
         from tests.console_parts import ConsoleClient, make_user
 
         volume = Volume.scaled(arguments.scale)

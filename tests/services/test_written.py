@@ -7,8 +7,8 @@ second look reads.
 import uuid
 
 from brokers.domain import DEFAULT_TENANT
-from brokers.flow.recent import CELL
-from brokers.services import statistics, written
+from brokers.flow.recent import CELL, KV, TRACES, Topic
+from brokers.services import kv, statistics, written
 from brokers.services.mesh import Hearer
 from mesh.hints import Written
 from tests.services.in_process import NO_FLOOR
@@ -81,3 +81,35 @@ async def test_a_hint_of_a_write_does_what_the_write_does_and_a_broken_one_nothi
     assert await looks.anew()
     hearer.receive(Written(""))
     assert await looks.anew()
+
+
+async def test_a_hint_of_a_topic_ends_that_topic_and_nothing_else(start_client):
+    client, told = await start_client(**FRESH), []
+    hearer, tenants = Hearer(client.broker), Looks(client)
+    traces = Looks(client, Topic(DEFAULT_TENANT, TRACES))
+    client.broker.announce.outlet = told.append
+    assert await traces.anew() and await tenants.anew()
+    written.tell_topic(client.broker, DEFAULT_TENANT, TRACES)
+    assert await traces.anew() and not await tenants.anew()
+    [hint] = told
+    hearer.receive(Written(hint.tenant, "kv"))
+    assert not await traces.anew()
+    hearer.receive(hint)
+    assert await traces.anew() and not await tenants.anew()
+    hearer.receive(Written(hint.tenant))
+    assert await traces.anew() and await tenants.anew()
+
+
+async def test_entries_that_are_pruned_are_seen_by_every_tenant(start_client, database):
+    client = await start_client(**FRESH)
+    looks = [Looks(client, Topic(one, KV)) for one in (DEFAULT_TENANT, uuid.uuid4())]
+    assert all([await one.anew() for one in looks])
+    with database.connect() as db:
+        db.execute(
+            "INSERT INTO queen_kv (tenant_id, ns, key, value, version, expires_at)"
+            " VALUES (%s, %s, 'k', '1', 1, now() - interval '1 hour')",
+            [DEFAULT_TENANT, uuid.uuid4().hex],
+        )
+    assert (await kv.prune_step(client.broker)).removed
+    assert all([await one.anew() for one in looks])
+    assert not any([await one.anew() for one in looks])

@@ -161,6 +161,39 @@ def test_a_status_is_derived_from_the_queue_mode_cursor_and_dead_letters(db, fre
     assert payloads(listed(db, fresh_queue, status="pending", limit=1, offset=1)) == [b"3"]
 
 
+def test_a_letter_is_listed_however_many_others_have_failed_since(db, fresh_queue):
+    tenant = uuid.uuid4()
+    a, b, c = (Lane(db, fresh_queue, name, tenant=tenant) for name in "abc")
+    for lane in (a, b, c):
+        lane.push(lane.name)
+    a.bury_at(0, "g")
+    b.bury_at(0, "g")
+    # One more in the same tenant that nobody asked for.
+    Lane(db, f"{fresh_queue}-other", tenant=tenant).push("other")
+    asked = {"tenant": tenant, "status": "dead_letter"}
+
+    def found():
+        """Of the tenant, of the queue, and of one partition."""
+        pages = [
+            listed(db, **asked),
+            listed(db, fresh_queue, **asked),
+            listed(db, fresh_queue, partition="a", **asked),
+        ]
+        return [sorted(payloads(page)) for page in pages]
+
+    assert found() == [[b'"a"', b'"b"'], [b'"a"', b'"b"'], [b'"a"']]
+    assert payloads(listed(db, task="none", **asked)) == []
+    db.execute(
+        "INSERT INTO queen_dead_letter (tenant_id, queue_id, partition_id, consumer_group,"
+        "       message_offset, message_id, transaction_id, transaction_hash, payload, error,"
+        "       retry_count, failed_at)"
+        " SELECT %s, %s, %s, 'g', no, gen_random_uuid(), '\"t\"', 0, '1', 'why', 1, now()"
+        "   FROM generate_series(1, 5001) AS no",
+        [tenant, c.row.queue_id, c.id],
+    )
+    assert found() == [[b'"a"', b'"b"'], [b'"a"', b'"b"'], [b'"a"']]
+
+
 def test_a_page_tells_until_when_the_partitions_were_written_that_it_did_not_look_at(
     db, fresh_queue
 ):

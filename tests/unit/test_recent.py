@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from brokers.flow import recent
-from brokers.flow.recent import CELL, Recent
+from brokers.flow.recent import CELL, Recent, Topic
 
 A, B = UUID(int=1), UUID(int=2)
 
@@ -95,6 +95,35 @@ async def test_a_write_ends_what_was_read_before_it_and_nobody_elses():
     assert await kept.get(B, "a", source.read) == 6
 
 
+async def test_a_write_of_a_topic_ends_nothing_else_and_a_write_of_the_tenant_ends_its_topics():
+    source = Source()
+    kept = Recent(5.0, Clock())
+    traces, other, entries = Topic(A, "traces"), Topic(B, "traces"), Topic(A, "kv")
+    everybodys = (A, CELL, traces, other, entries)
+
+    async def read_anew() -> list[object]:
+        before = [await kept.get(one, "a", source.read) for one in everybodys]
+        return [one for one, told in zip(everybodys, before, strict=True) if told > seen]
+
+    seen = 0
+    assert await read_anew() == list(everybodys)
+    for tenant, topic, anew in (
+        (A, "traces", [traces]),
+        (B, "kv", []),
+        (None, "traces", [traces, other]),
+        (None, "kv", [entries]),
+    ):
+        seen = source.reads
+        kept.topic_written(tenant, topic)
+        assert await read_anew() == anew
+    seen = source.reads
+    kept.written(A)
+    assert await read_anew() == [A, CELL, traces, entries]
+    seen = source.reads
+    kept.forget()
+    assert await read_anew() == list(everybodys)
+
+
 async def test_a_reading_that_began_before_a_write_is_told_to_nobody_who_asks_after_it():
     source = Source()
     source.ends.clear()
@@ -137,10 +166,26 @@ async def test_age_counts_from_before_the_reading():
     assert await kept.get(A, "a", source.read) == 2
 
 
+async def test_what_has_a_longer_bound_is_told_until_then_and_a_shorter_one_is_none():
+    clock, source = Clock(), Source()
+    kept = Recent(5.0, clock)
+    assert await kept.get(A, "long", source.read, fresh_s=30.0) == 1
+    assert await kept.get(A, "short", source.read, fresh_s=1.0) == 2
+    clock.now += 4.9
+    assert await kept.get(A, "short", source.read, fresh_s=1.0) == 2
+    clock.now += 25
+    assert await kept.get(A, "long", source.read, fresh_s=30.0) == 1
+    assert await kept.get(A, "short", source.read, fresh_s=1.0) == 3
+    clock.now += 0.2
+    assert await kept.get(A, "long", source.read, fresh_s=30.0) == 4
+    kept.written(A)
+    assert await kept.get(A, "long", source.read, fresh_s=30.0) == 5
+
+
 async def test_without_a_time_everybody_reads():
     source = Source()
     kept = Recent(0.0, Clock())
-    assert [await kept.get(A, "a", source.read) for _ in range(2)] == [1, 2]
+    assert [await kept.get(A, "a", source.read, fresh_s=30.0) for _ in range(2)] == [1, 2]
 
 
 async def test_the_oldest_gives_way_to_what_is_read_next():

@@ -111,6 +111,31 @@ async def test_callers_of_another_reach_share_nothing(broker):
     ]  # fmt: skip
 
 
+async def test_what_a_hot_handler_told_is_told_again_to_those_of_the_same_tenant(broker, django):
+    asked = 0
+
+    async def handler(call: Any) -> wire.Reply:
+        nonlocal asked
+        asked += 1
+        return wire.Reply(200, b"%d" % asked)
+
+    hot = {"traces_by_name": handler, "traces_of_message": handler}
+    door = Door(django, lambda: broker, handlers=hot)
+
+    async def told(method: str, path: str, tenant: str = TENANTS[0]) -> bytes:
+        headers = [(b"x-queen-tenant", tenant.encode())]
+        return (await Client(door).request(method, f"/api/v1/traces/{path}", b"", headers)).body
+
+    assert [await told("GET", "by-name/a") for _ in range(2)] == [b"1", b"1"]
+    assert await told("HEAD", "by-name/a") == b""
+    assert [await told("GET", path) for path in ("by-name/b", "by-name/a?limit=1")] == [b"2", b"3"]
+    assert await told("GET", "by-name/a", TENANTS[1]) == b"4"
+    assert [await told("GET", "p/t") for _ in range(2)] == [b"5", b"6"], "that one is read"
+    broker.recent.topic_written(UUID(TENANTS[0]), "traces")
+    assert await told("GET", "by-name/a") == b"7"
+    assert await told("GET", "by-name/a", TENANTS[1]) == b"4"
+
+
 async def test_a_form_of_a_page_may_have_changed_anything(ask):
     await ask("GET", LIST)
     await ask("POST", "/admin/brokers/queue/1/")

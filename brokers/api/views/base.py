@@ -8,13 +8,14 @@ of the broker's loop: `run` sends a service there and waits for its answer.
 Imports errors, serializers, wire. Used by the views.
 """
 
-import json
 import logging
 from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
+import msgspec
 from django.http import HttpResponse
 from rest_framework.exceptions import APIException
 from rest_framework.negotiation import BaseContentNegotiation
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
+
+MOMENTS_MAX = 1024
+_encode = msgspec.json.Encoder().encode
 
 
 class NoNegotiation(BaseContentNegotiation):
@@ -111,11 +115,13 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
 
 
 def json_answer(document: Any, headers: Mapping[str, str] | None = None) -> HttpResponse:
-    """A large answer: what makes JSON of it is the standard library alone."""
-    text = json.dumps(document, separators=(",", ":"))
-    return HttpResponse(text.encode(), content_type="application/json", headers=headers)
+    """A large answer. The standard library takes ten times as long to make JSON of one, and the
+    renderer of the framework longer."""
+    return HttpResponse(_encode(document), content_type="application/json", headers=headers)
 
 
+# Over very many queues the same few buckets come again and again.
+@lru_cache(MOMENTS_MAX)
 def timestamp(moment: datetime) -> str:
     """A time of the database as the wire writes it."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from brokers.api import wire
 from brokers.api.serializers import configuration
-from brokers.api.views.base import ManagementView, timestamp
+from brokers.api.views.base import ManagementView, json_answer, timestamp
 from brokers.api.views.paging import page_of
 from brokers.errors import RequestError, StoreError
 from brokers.services import queues
@@ -39,7 +39,7 @@ class QueueListView(ManagementView):
     """Every queue of the tenant, and its key/value state and timers, as last counted. `stats`,
     filters and pages are accepted and change nothing."""
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HttpResponse:
         rows = self.run(queues.summaries(self.broker, self.tenant))
         listed = [
             {
@@ -61,7 +61,7 @@ class QueueListView(ManagementView):
             for row in rows
         ]
         entries, timers = self.run(queues.holdings(self.broker, self.tenant))
-        return Response(
+        return json_answer(
             {
                 "queues": listed,
                 "kvBytes": entries.bytes,
