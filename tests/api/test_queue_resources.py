@@ -58,7 +58,8 @@ def test_the_list_tells_what_the_tenant_has_of_key_value_state_and_timers(wire, 
     db.execute(
         "INSERT INTO queen_holding (tenant_id, kind, rows, bytes, counted_at)"
         " VALUES (%(tenant)s, 'kv', 7, 700, now()), (%(tenant)s, 'timers', 3, 30, now())"
-        " ON CONFLICT (tenant_id, kind) DO UPDATE SET rows = excluded.rows, bytes = excluded.bytes",
+        " ON CONFLICT (tenant_id, kind) DO UPDATE"
+        " SET rows = excluded.rows, bytes = excluded.bytes, counted_at = excluded.counted_at",
         {"tenant": DEFAULT_TENANT},
     )
     # A write of ours, so that no answer from before is told again.
