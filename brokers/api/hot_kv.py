@@ -65,7 +65,9 @@ def _single(answer: KvResult | KvLost) -> Reply:
 async def kv_namespaces(call: "Call") -> Reply:
     _refuse_query(call)
     found = await kv_service.namespaces(call.broker, call.tenant)
-    return Reply(200, render_kv.namespaces(found))
+    # A full answer may have left some out.
+    truncated = len(found) >= kv_service.NAMESPACES_MAX
+    return Reply(200, render_kv.namespaces(found, truncated=truncated))
 
 
 async def kv_list(call: "Call") -> Reply:

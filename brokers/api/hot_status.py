@@ -27,7 +27,7 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Queen</tit
 <p>{text}</p></html>
 """
 OPEN = "Authentication is off: everybody who reaches this broker is its administrator."
-CLOSED = "This broker takes tokens only. The dashboard needs a proxy that knows its users."
+CLOSED = "This broker asks for a token or a key. The dashboard needs a proxy that knows its users."
 
 
 async def metrics_json(call: "Call") -> Reply:
@@ -67,7 +67,7 @@ async def _totals(call: "Call") -> dict[str, int]:
 
 async def auth_me(call: "Call") -> Reply:
     """The identity of whoever opens the dashboard of a broker that stands alone."""
-    if call.broker.config.auth.jwt_enabled:
+    if call.broker.config.auth.required:
         raise RequestError(
             "authentication required",
             code="auth_required",
@@ -83,7 +83,7 @@ async def auth_me(call: "Call") -> Reply:
 
 
 async def auth_login(call: "Call") -> Reply:
-    text = CLOSED if call.broker.config.auth.jwt_enabled else OPEN
+    text = CLOSED if call.broker.config.auth.required else OPEN
     return Reply(200, PAGE.format(text=text).encode("ascii"), content_type=HTML)
 
 

@@ -100,8 +100,8 @@ async def _count(call: "Call", query: dict[str, str]) -> Reply:
     problem = wire.identifier_problem(prefix, PREFIX_BYTES_MAX)
     if problem is not None:
         raise timers_error("timers_count_prefix_too_long", f"prefix {problem}")
-    number = await timer_service.count(call.broker, call.tenant, call.params["queue"], prefix)
-    return Reply(200, render_timers.count(number))
+    found = await timer_service.count(call.broker, call.tenant, call.params["queue"], prefix)
+    return Reply(200, render_timers.count(found.number, truncated=found.truncated))
 
 
 def _key(call: "Call") -> str:

@@ -61,9 +61,9 @@ def lost_fields(one: KvLost) -> bytes:
     )
 
 
-def namespaces(found: Sequence[tuple[str, int]]) -> bytes:
+def namespaces(found: Sequence[tuple[str, int]], *, truncated: bool) -> bytes:
     parts = [b'{"namespace":%b,"keys":%d}' % (_text(name), keys) for name, keys in found]
-    return b'{"namespaces":[' + b",".join(parts) + b"]}"
+    return b'{"namespaces":[' + b",".join(parts) + (b'],"truncated":true}' if truncated else b"]}")
 
 
 def page(entries: Sequence[ListedEntry]) -> bytes:

@@ -52,8 +52,8 @@ def page(queue: str, timers: Sequence[Timer], *, truncated: bool) -> bytes:
     ).encode()
 
 
-def count(number: int) -> bytes:
-    return b'{"count":%d}' % number
+def count(number: int, *, truncated: bool) -> bytes:
+    return b'{"count":%d%b}' % (number, b',"truncated":true' if truncated else b"")
 
 
 def _members(queue: str, timer: Timer) -> str:

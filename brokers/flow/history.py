@@ -95,9 +95,10 @@ class History:
         values += [errors - self._errors, lag.pop_lag_ms, lag.pop_lag_count, lag.pop_lag_max_ms]
         values += [int(max_ms * 1000), *self._gauges()]
         try:
-            await history_calls.broker_history_add(
-                broker.store.fetch, broker.config.server.server_id, values
-            )
+            async with broker.admission.call_slot("maint"):
+                await history_calls.broker_history_add(
+                    broker.store.fetch, broker.config.server.server_id, values
+                )
         except StoreError:
             broker.tally.lag.add(lag)
             self.loop_lag_max_ms = max(self.loop_lag_max_ms, max_ms)

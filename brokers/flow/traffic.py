@@ -1,9 +1,10 @@
 """The write traffic of a broker: what went through each lane, told and regulated.
 
-Ticks the regulator, and tells every QUEEN_LOG_RATES_MS what went through: the `rates` line.
-It says nothing when nothing happened meanwhile.
+Ticks the regulator, and tells every QUEEN_LOG_RATES_MS what went through and what the process
+keeps for it: the lines `rates` and `sizes`. They say nothing when nothing happened meanwhile.
 
-Imports flow/admission, giving_way, regulation. Used by runtime.py and admission_metrics.py.
+Imports metrics, flow/admission, giving_way, regulation. Used by runtime.py and
+admission_metrics.py.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from brokers.flow.admission import KINDS, Kind
 from brokers.flow.giving_way import GivingWay, Totals
 from brokers.flow.regulation import Regulation
+from brokers.metrics import resident_bytes
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -48,6 +50,7 @@ class Traffic:
                 line = self.line()
                 if line is not None:
                     log.info("%s", line)
+                    log.info("%s", self.sizes())
 
     def line(self) -> str | None:
         """What happened since this was last asked; None when that was nothing."""
@@ -77,6 +80,19 @@ class Traffic:
         return (
             f"rates: {lanes}; budget {self._admission.budget}{pinned}, flush cycle {cycle},"
             f" {held} push calls gave way"
+        )
+
+    def sizes(self) -> str:
+        """What this process holds in memory, and its connections."""
+        broker = self._broker
+        pool = broker.store.stats()
+        return (
+            f"sizes: {len(broker.directory.queues)} queues and"
+            f" {len(broker.directory.partitions)} partitions known,"
+            f" {broker.gates.parked_count()} pops parked,"
+            f" ack registry {broker.registry.size_bytes} bytes,"
+            f" {pool['size'] - pool['idle']} of {pool['size']} connections in use,"
+            f" {resident_bytes()} bytes resident"
         )
 
     def _items(self) -> dict[Kind, int]:

@@ -5,7 +5,7 @@ Hot paths never touch these classes: they call the procedures in `sql/procedures
 Imports nothing of ours.
 """
 
-from brokers.models.access import ApiKey, Quota, Usage, UsageDelta
+from brokers.models.access import ApiKey, Holding, Quota, Usage, UsageDelta
 from brokers.models.audit import AuditEntry
 from brokers.models.consumers import (
     Cursor,
@@ -41,6 +41,7 @@ __all__ = [
     "DeadLetter",
     "Group",
     "GroupStatistics",
+    "Holding",
     "KeyValue",
     "Lease",
     "LetterStatistics",

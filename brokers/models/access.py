@@ -99,3 +99,26 @@ class UsageDelta(models.Model):
     class Meta:
         db_table = "queen_usage_delta"
         indexes = [models.Index(fields=["tenant_id", "kind"], name="queen_usage_delta_of")]
+
+
+class Holding(models.Model):
+    """What any tenant has of a kind (`kv`, `timers`), as it was last counted.
+
+    Nobody who adds or removes touches it. `counted_at` is null before the first count. A count
+    goes on in steps: `place_*` is the namespace and key, or queue and key, that it has come to,
+    `seen_*` what it found up to there.
+    """
+
+    pk = models.CompositePrimaryKey("tenant_id", "kind")
+    tenant_id = models.UUIDField()
+    kind = models.TextField()
+    rows = models.BigIntegerField(db_default=0)
+    bytes = models.BigIntegerField(db_default=0)
+    counted_at = models.DateTimeField(null=True)
+    place_first = models.TextField(db_collation="C", db_default="")
+    place_second = models.TextField(db_collation="C", db_default="")
+    seen_rows = models.BigIntegerField(db_default=0)
+    seen_bytes = models.BigIntegerField(db_default=0)
+
+    class Meta:
+        db_table = "queen_holding"

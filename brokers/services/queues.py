@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from brokers.store import management_calls as calls
+from brokers.store import quota_calls
+from brokers.store.quota_calls import Holding
 
 if TYPE_CHECKING:
     from brokers.runtime import Broker
@@ -22,9 +24,9 @@ INT64_MAX = 9_223_372_036_854_775_807
 AGE_MAX_S = 3_153_600_000
 LEASE_MAX_S = 31_536_000
 SINK_NAME = r"[A-Za-z0-9._-]{0,64}"
-PARTITIONS_MAX = 200_000
 LIST_SEGMENTS_MAX = 100
 SEGMENTS_MAX = 10_000
+NOTHING = Holding(rows=0, bytes=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,21 +122,25 @@ async def summaries(broker: "Broker", tenant: UUID) -> list[calls.QueueSummary]:
     return await calls.queue_list(broker.reads.fetch, tenant, segments_max=LIST_SEGMENTS_MAX)
 
 
-async def describe(broker: "Broker", tenant: UUID, name: str) -> calls.QueueDescription | None:
+async def holdings(broker: "Broker", tenant: UUID) -> tuple[Holding, Holding]:
+    """Key/value entries and timers of the tenant, as last counted."""
+    found = await quota_calls.holdings(broker.reads.fetch, tenant)
+    return found.get("kv", NOTHING), found.get("timers", NOTHING)
+
+
+async def describe(
+    broker: "Broker", tenant: UUID, name: str, *, limit: int, offset: int
+) -> calls.QueueDescription | None:
     return await calls.queue_describe(
-        broker.reads.fetch,
-        tenant,
-        name,
-        partitions_max=PARTITIONS_MAX,
-        segments_max=SEGMENTS_MAX,
+        broker.reads.fetch, tenant, name, limit=limit, offset=offset, segments_max=SEGMENTS_MAX
     )
 
 
 async def depth(
-    broker: "Broker", tenant: UUID, name: str, group: str | None
+    broker: "Broker", tenant: UUID, name: str, group: str | None, *, limit: int, offset: int
 ) -> calls.QueueDepth | None:
     return await calls.queue_depth(
-        broker.reads.fetch, tenant, name, group=group, partitions_max=PARTITIONS_MAX
+        broker.reads.fetch, tenant, name, group=group, limit=limit, offset=offset
     )
 
 

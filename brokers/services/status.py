@@ -3,6 +3,7 @@
 Imports store, services/analytics (windows). Called by api/views/{status,aggregates,cell}.py.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -54,6 +55,12 @@ async def queues(
     broker: "Broker", tenant: UUID, filters: Filters, *, limit: int, offset: int
 ) -> list[QueuePageRow]:
     return await calls.queue_page(broker.reads.fetch, tenant, filters, limit=limit, offset=offset)
+
+
+async def lanes(broker: "Broker", tenant: UUID, names: Sequence[str]) -> dict[str, int]:
+    """How many partitions these queues have; those that are not there are left out."""
+    rows = await calls.queue_lanes(broker.reads.fetch, tenant, names)
+    return {row.name: row.partitions for row in rows}
 
 
 async def queue(

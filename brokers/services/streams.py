@@ -129,7 +129,11 @@ async def register(broker: "Broker", request: RegisterRequest) -> Registered:
 
 
 async def state(broker: "Broker", request: StateRequest) -> list[StateRow]:
-    """The entries that pass the filters, in key order: all of them, or none and an error."""
+    """The entries that pass the filters, in key order: all of them, or none and an error.
+
+    Through the pool of the message plane and not that of management reads: a worker asks between
+    its pop and its cycle, under the lease, and must not queue behind somebody's listing.
+    """
     try:
         return await stream_calls.stream_state_get(
             broker.store.fetch,

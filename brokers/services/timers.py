@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ENCRYPTS = "QN010"
 SEAL_ROUNDS_MAX = 3
+COUNT_MAX = 100_000
 QUEUE_CHANGING = "the queue keeps changing: retry"
 ALREADY_ENCRYPTED = "encrypted cannot be sent: the queue {queue!r} encrypts its messages itself"
 RETRY_AFTER_S = 1
@@ -41,6 +42,14 @@ class ApplyRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     timers: list[Timer]
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """`truncated`: there are more than anybody counted."""
+
+    number: int
     truncated: bool
 
 
@@ -141,7 +150,7 @@ def learned(
 
 async def peek(broker: "Broker", tenant: UUID, queue: str, key: str) -> Timer | None:
     try:
-        return await timer_calls.timer_peek(broker.store.fetch, tenant, queue, key)
+        return await timer_calls.timer_peek(broker.reads.fetch, tenant, queue, key)
     except StoreError as error:
         raise refusal(error) from error
 
@@ -152,7 +161,7 @@ async def page(
     """By the bytes of the keys, behind `after`."""
     try:
         timers = await timer_calls.timer_list(
-            broker.store.fetch, tenant, queue, after=after, limit=limit + 1
+            broker.reads.fetch, tenant, queue, after=after, limit=limit + 1
         )
     except StoreError as error:
         raise refusal(error) from error
@@ -172,11 +181,14 @@ async def browse(broker: "Broker", request: BrowseRequest) -> list[tuple[str, Ti
     )
 
 
-async def count(broker: "Broker", tenant: UUID, queue: str, prefix: str) -> int:
+async def count(broker: "Broker", tenant: UUID, queue: str, prefix: str) -> Count:
     try:
-        return await timer_calls.timer_count(broker.store.fetch, tenant, queue, prefix=prefix)
+        number = await timer_calls.timer_count(
+            broker.reads.fetch, tenant, queue, prefix=prefix, count_max=COUNT_MAX + 1
+        )
     except StoreError as error:
         raise refusal(error) from error
+    return Count(number=min(number, COUNT_MAX), truncated=number > COUNT_MAX)
 
 
 async def admit(broker: "Broker", tenant: UUID, operations: Sequence[TimerOperation]) -> None:

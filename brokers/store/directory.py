@@ -58,6 +58,10 @@ class Bounded(Generic[K, V]):
     def clear(self) -> None:
         self._entries.clear()
 
+    def __len__(self) -> int:
+        """Entries that are kept, those whose time is over too."""
+        return len(self._entries)
+
     def items(self) -> list[tuple[K, V]]:
         return [(key, value) for key, (_, value) in self._entries.items()]
 

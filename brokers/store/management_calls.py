@@ -27,12 +27,12 @@ SELECT uid::text, name, namespace, task, created_at, partitions, total, pending,
 """
 QUEUE_DESCRIBE = """
 SELECT options, created_at, total, pending, processing, completed, dead_letters, segments, bytes,
-       partitions
-  FROM queen_queue_describe_v1(%s::uuid, %s::text, %s::integer, %s::integer)
+       lanes, partitions
+  FROM queen_queue_describe_v1(%s::uuid, %s::text, %s::integer, %s::bigint, %s::integer)
 """
 QUEUE_DEPTH = """
-SELECT pending, processing, partitions_pending, partitions_ready, conflation, partitions
-  FROM queen_queue_depth_v1(%s::uuid, %s::text, %s::text, %s::integer)
+SELECT pending, processing, partitions_pending, partitions_ready, conflation, lanes, partitions
+  FROM queen_queue_depth_v1(%s::uuid, %s::text, %s::text, %s::integer, %s::bigint)
 """
 DEAD_LETTER_LIST = """
 SELECT id::text, partition_uid::text, queue_name, partition_name, consumer_group, transaction_id,
@@ -81,7 +81,7 @@ class QueueSummary(NamedTuple):
 
 
 class QueueDescription(NamedTuple):
-    """`partitions` is a JSON array, as text."""
+    """`partitions` is a page of the `lanes` there are: a JSON array, as text."""
 
     columns: dict[str, Any]
     created_at: datetime
@@ -92,17 +92,19 @@ class QueueDescription(NamedTuple):
     dead_letters: int
     segments: int
     bytes: int
+    lanes: int
     partitions: str
 
 
 class QueueDepth(NamedTuple):
-    """`partitions` is a JSON array, as text."""
+    """`partitions` is a page of the `lanes` there are: a JSON array, as text."""
 
     pending: int
     processing: int
     partitions_pending: int
     partitions_ready: int
     conflation: bool
+    lanes: int
     partitions: str
 
 
@@ -168,16 +170,16 @@ async def queue_list(fetch: Fetch, tenant: UUID, *, segments_max: int) -> list[Q
 
 
 async def queue_describe(
-    fetch: Fetch, tenant: UUID, name: str, *, partitions_max: int, segments_max: int
+    fetch: Fetch, tenant: UUID, name: str, *, limit: int, offset: int, segments_max: int
 ) -> QueueDescription | None:
-    rows = await fetch(QUEUE_DESCRIBE, (str(tenant), name, partitions_max, segments_max))
+    rows = await fetch(QUEUE_DESCRIBE, (str(tenant), name, limit, offset, segments_max))
     return QueueDescription(*rows[0]) if rows else None
 
 
 async def queue_depth(
-    fetch: Fetch, tenant: UUID, name: str, *, group: str | None, partitions_max: int
+    fetch: Fetch, tenant: UUID, name: str, *, group: str | None, limit: int, offset: int
 ) -> QueueDepth | None:
-    rows = await fetch(QUEUE_DEPTH, (str(tenant), name, group, partitions_max))
+    rows = await fetch(QUEUE_DEPTH, (str(tenant), name, group, limit, offset))
     return QueueDepth(*rows[0]) if rows else None
 
 

@@ -1,8 +1,8 @@
-"""Every procedure of quotas and usage as one typed coroutine.
+"""Every procedure of quotas, usage and holdings as one typed coroutine.
 
 A function here names the procedure, passes the arguments, shapes the rows; it decides nothing.
 
-Imports calls. Used by flow/quotas.py and services/{quotas,stream_grants}.py.
+Imports calls. Used by flow/quotas.py and services/{queues,quotas,stream_grants}.py.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,9 @@ SELECT tenant_id, enabled, max_horizon_s, max_retained_bytes, push_rate, retaine
 """
 USAGE_COUNT = "SELECT queen_usage_count_v1(%s::uuid, %s::text)"
 USAGE_DUE = "SELECT tenant_id, kind FROM queen_usage_due_v1(%s::bigint, %s::integer)"
+HOLDING_FIND = "SELECT queen_holding_find_v1(%s::text, %s::uuid, %s::integer)"
+HOLDING_STEP = "SELECT queen_holding_step_v1(%s::text, %s::bigint, %s::integer)"
+HOLDING_LIST = "SELECT kind, rows, bytes FROM queen_holding_list_v1(%s::uuid)"
 
 
 class QuotaRow(NamedTuple):
@@ -36,6 +39,11 @@ class QuotaRow(NamedTuple):
     retained_at: datetime | None
 
 
+class Holding(NamedTuple):
+    rows: int
+    bytes: int
+
+
 async def quota_list(fetch: Fetch, tenants: Sequence[UUID]) -> list[QuotaRow]:
     return [QuotaRow(*row) for row in await fetch(QUOTA_LIST, (array(tenants),))]
 
@@ -46,3 +54,22 @@ async def usage_count(fetch: Fetch, tenant: UUID, kind: str) -> None:
 
 async def usage_due(fetch: Fetch, *, every_ms: int, limit: int) -> list[tuple[UUID, str]]:
     return [(tenant, kind) for tenant, kind in await fetch(USAGE_DUE, (every_ms, limit))]
+
+
+async def holding_find(fetch: Fetch, kind: str, after: UUID | None, *, limit: int) -> UUID | None:
+    """The last tenant that was found behind `after`; None at their end."""
+    place = None if after is None else str(after)
+    [[tenant]] = await fetch(HOLDING_FIND, (kind, place, limit))
+    return tenant
+
+
+async def holding_step(fetch: Fetch, kind: str, *, every_ms: int, rows_max: int) -> bool:
+    """Whether there was anything to count."""
+    [[counted]] = await fetch(HOLDING_STEP, (kind, every_ms, rows_max))
+    return counted
+
+
+async def holdings(fetch: Fetch, tenant: UUID) -> dict[str, Holding]:
+    """By kind; a kind of which the tenant has nothing is not there."""
+    rows = await fetch(HOLDING_LIST, (str(tenant),))
+    return {kind: Holding(*figures) for kind, *figures in rows}

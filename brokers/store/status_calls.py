@@ -3,10 +3,12 @@
 Imports calls, history_calls (filters). Used by services/status.py and services/cell.py.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from brokers.store.arrays import TextArray
 from brokers.store.calls import Fetch
 from brokers.store.history_calls import ALL, Filters
 
@@ -25,6 +27,7 @@ SELECT uid::text, name, namespace, task, created_at, partitions, total, pending,
   FROM queen_queue_page_v1(
        %s::uuid, %s::text, %s::text, %s::text, %s::integer, %s::bigint)
 """
+QUEUE_LANES = "SELECT name, partitions FROM queen_queue_lanes_v1(%s::uuid, %b::text[])"
 QUEUE_INSPECT = """
 SELECT options, created_at, totals, partitions
   FROM queen_queue_inspect_v1(%s::uuid, %s::text, %s::integer, %s::bigint)
@@ -76,6 +79,11 @@ class SplitRow(NamedTuple):
     partitions: int
     total: int
     pending: int
+
+
+class LanesRow(NamedTuple):
+    name: str
+    partitions: int
 
 
 class QueuePageRow(NamedTuple):
@@ -172,6 +180,10 @@ async def queue_page(
         (str(tenant), filters.queue, filters.namespace, filters.task, limit, offset),
     )
     return [QueuePageRow(*row) for row in rows]
+
+
+async def queue_lanes(fetch: Fetch, tenant: UUID, names: Sequence[str]) -> list[LanesRow]:
+    return [LanesRow(*row) for row in await fetch(QUEUE_LANES, (str(tenant), TextArray(names)))]
 
 
 async def queue_inspect(

@@ -33,7 +33,7 @@ TIMER_BROWSE = f"""
   FROM queen_timer_browse_v1(
        %s::uuid, %s::text, %s::text, %s::boolean, %s::text, %s::text, %s::integer)
 """
-TIMER_COUNT = "SELECT queen_timer_count_v1(%s::uuid, %s::text, %s::text)"
+TIMER_COUNT = "SELECT queen_timer_count_v1(%s::uuid, %s::text, %s::text, %s::integer)"
 TIMER_PROBE = "SELECT due, late_us, next_us FROM queen_timer_probe_v1(%s::integer, %s::bigint)"
 TIMER_CLAIM = """
 SELECT place::text, tenant_id::text, queue, partition, txn, message_id::text, payload,
@@ -151,8 +151,11 @@ async def timer_browse(
     return [(row[12], Timer(*row[:12])) for row in rows]
 
 
-async def timer_count(fetch: Fetch, tenant: UUID, queue: str, *, prefix: str) -> int:
-    [[count]] = await fetch(TIMER_COUNT, (str(tenant), queue, prefix))
+async def timer_count(
+    fetch: Fetch, tenant: UUID, queue: str, *, prefix: str, count_max: int
+) -> int:
+    """`count_max` where there are more."""
+    [[count]] = await fetch(TIMER_COUNT, (str(tenant), queue, prefix, count_max))
     return count
 
 

@@ -84,6 +84,21 @@ def test_who_has_no_key_or_a_wrong_one_is_told_so(locked, make_key):
             expect(wire.get("/livez"), 200)
 
 
+@pytest.mark.parametrize("tokens", [False, True])
+@pytest.mark.parametrize("keys", [False, True])
+def test_who_one_is_is_told_only_where_nobody_is_asked_for_a_credential(start_broker, keys, tokens):
+    environment = {"QUEEN_API_KEYS": "true"} if keys else {}
+    if tokens:
+        environment |= {"JWT_ENABLED": "true", "JWT_SECRET": SECRET}
+    with WireClient.at(start_broker(**environment).url) as wire:
+        me = expect(wire.get("/auth/me"), 401 if environment else 200).json()
+        page = expect(wire.get("/auth/login"), 200).text
+        expect(wire.post("/auth/logout"), 200)
+    assert me.get("code") == ("auth_required" if environment else None)
+    assert me.get("role") == (None if environment else "admin")
+    assert ("Authentication is off" in page) is not bool(environment)
+
+
 def test_a_token_and_a_key_open_the_same_door(locked, fresh_queue):
     token = jwt.encode({"sub": "me", "role": "write-only"}, SECRET, algorithm="HS256")
     with WireClient.at(locked.url, {"Authorization": token}) as wire:

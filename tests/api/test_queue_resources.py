@@ -6,6 +6,7 @@ asserted; the listings may be as old as the last statistics, so only their shape
 
 import pytest
 
+from brokers.domain import DEFAULT_TENANT
 from tests.wire_client import ack_of, expect
 
 OPTION_NAMES = {
@@ -53,6 +54,21 @@ def test_the_list_shows_every_queue_with_its_figures(wire, fresh_queue):
         assert {"total", "pending", "processing"} <= set(row["messages"])
 
 
+def test_the_list_tells_what_the_tenant_has_of_key_value_state_and_timers(wire, db, fresh_queue):
+    db.execute(
+        "INSERT INTO queen_holding (tenant_id, kind, rows, bytes, counted_at)"
+        " VALUES (%(tenant)s, 'kv', 7, 700, now()), (%(tenant)s, 'timers', 3, 30, now())"
+        " ON CONFLICT (tenant_id, kind) DO UPDATE"
+        " SET rows = excluded.rows, bytes = excluded.bytes, counted_at = excluded.counted_at",
+        {"tenant": DEFAULT_TENANT},
+    )
+    # A write of ours, so that no answer from before is told again.
+    wire.configure(fresh_queue)
+    answer = expect(wire.get("/api/v1/resources/queues", stats="cached"), 200).json()
+    told = {name: value for name, value in answer.items() if name != "queues"}
+    assert told == {"kvBytes": 700, "timerBytes": 30, "kvRows": 7}
+
+
 def test_one_queue_shows_its_options_and_partitions(wire, fresh_queue):
     configured = wire.configure(fresh_queue, leaseTime=33)
     wire.push(fresh_queue, 1, partition="a")
@@ -82,6 +98,28 @@ def test_one_queue_shows_its_options_and_partitions(wire, fresh_queue):
 def test_an_unknown_queue_is_a_404_that_says_so(wire, fresh_queue, suffix):
     answer = expect(wire.get(wire.queue_path(fresh_queue) + suffix), 404)
     assert answer.json()["error"] == "Queue not found"
+
+
+@pytest.mark.parametrize("suffix", ["", "/depth"])
+def test_partitions_come_in_pages_and_the_totals_are_of_all(wire, fresh_queue, suffix):
+    for name in "abc":
+        wire.push(fresh_queue, 1, partition=name)
+    path = wire.queue_path(fresh_queue) + suffix
+    key = "partition" if suffix else "name"
+
+    def page(**params) -> tuple[list[str], str | None]:
+        answer = expect(wire.get(path, **params), 200)
+        told = answer.json()
+        assert (told if suffix else told["totals"])["pending"] == 3
+        names = [row[key] for row in told["partitions"]]
+        return names, answer.headers.get("x-queen-next-offset")
+
+    assert page() == (["a", "b", "c"], None)
+    assert page(limit=2) == (["a", "b"], "2")
+    assert page(limit=2, offset=1) == (["b", "c"], None)
+    assert page(limit=0, offset=-1) == (["a"], "1")
+    assert page(limit=2**62, offset=2**62) == ([], None)
+    expect(wire.get(path, limit="abc"), 400)
 
 
 def test_depth_follows_push_pop_and_ack(wire, fresh_queue):

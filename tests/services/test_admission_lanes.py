@@ -69,6 +69,9 @@ async def test_the_rates_line_tells_of_every_lane_and_only_when_something_happen
     assert line is not None
     told = dict(part.split(" ", 1) for part in line.removeprefix("rates: ").split("; "))
     assert {"push", "pop", "ack", "maint", "budget"} == set(told)
+    sizes = traffic.sizes()
+    assert sizes.startswith("sizes: ")
+    assert "1 queues and 1 partitions known, 0 pops parked" in sizes
     assert all("0 in flight 0 waiting" in told[lane] for lane in ("push", "pop", "ack"))
     assert traffic.line() is None
 

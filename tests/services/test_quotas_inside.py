@@ -10,8 +10,12 @@ import uuid
 
 import pytest
 
+from brokers.domain import DEFAULT_TENANT
 from brokers.errors import BrokerError, RequestError
 from brokers.runtime import Broker
+from brokers.services import queues
+from brokers.services import quotas as quota_service
+from brokers.services.term import Term
 
 TENANTS = {
     "QUEEN_TENANCY_HEADER": "true",
@@ -145,3 +149,17 @@ async def test_the_default_tenant_is_never_hot(start_client, db):
     await quotas.admit_push(uuid.UUID(int=1), 1, 10**9)
     assert quotas.hot() == set()
     assert quotas.figures()[0] == 0
+
+
+async def test_whoever_leads_counts_what_the_default_tenant_has(start_client, db):
+    broker = (await start_client()).broker
+    db.execute("DELETE FROM queen_holding")
+    db.execute(
+        "INSERT INTO queen_kv (tenant_id, ns, key, value, version)"
+        " VALUES (%s, 'led', 'k', 'true', 1) ON CONFLICT DO NOTHING",
+        [DEFAULT_TENANT],
+    )
+    await quota_service.cycle(broker, Term(token=0, ends_at=time.monotonic() + 60))
+    entries, _ = await queues.holdings(broker, DEFAULT_TENANT)
+    assert entries.rows >= 1
+    assert entries.bytes >= len("led" + "k" + "true")

@@ -22,20 +22,21 @@ def summaries(db, tenant, segments_max=100):
     return {row.name: row for row in call(db, calls.queue_list, tenant, segments_max=segments_max)}
 
 
-def describe(db, tenant, name, partitions_max=1000):
+def describe(db, tenant, name, limit=1000, offset=0):
     found = call(
         db,
         calls.queue_describe,
         tenant,
         name,
-        partitions_max=partitions_max,
+        limit=limit,
+        offset=offset,
         segments_max=100,
     )
     return found, {row["name"]: row for row in json.loads(found.partitions)}
 
 
-def depth(db, tenant, name, group=None, partitions_max=1000):
-    return call(db, calls.queue_depth, tenant, name, group=group, partitions_max=partitions_max)
+def depth(db, tenant, name, group=None, limit=1000, offset=0):
+    return call(db, calls.queue_depth, tenant, name, group=group, limit=limit, offset=offset)
 
 
 def commit(lane, group, offset):
@@ -134,12 +135,16 @@ def test_partitions_are_listed_by_name_up_to_a_bound_and_the_totals_are_of_all(d
         Lane(db, "q", name, tenant=tenant).push(1)
     found, partitions = describe(db, tenant, "q")
     assert list(partitions) == ["", "a", "b", 'say "hi"\n', "é"]
-    found, partitions = describe(db, tenant, "q", partitions_max=2)
+    found, partitions = describe(db, tenant, "q", limit=2)
     assert list(partitions) == ["", "a"]
-    assert found.total == 5
-    told = depth(db, tenant, "q", partitions_max=2)
-    assert [row["partition"] for row in json.loads(told.partitions)] == ["", "a"]
-    assert told.pending == 5
+    assert (found.total, found.lanes) == (5, 5)
+    found, partitions = describe(db, tenant, "q", limit=2, offset=3)
+    assert list(partitions) == ['say "hi"\n', "é"]
+    assert (found.total, found.lanes) == (5, 5)
+    for offset, names in ((0, ["", "a"]), (4, ["é"]), (5, [])):
+        told = depth(db, tenant, "q", limit=2, offset=offset)
+        assert [row["partition"] for row in json.loads(told.partitions)] == names
+        assert (told.pending, told.lanes) == (5, 5)
 
 
 def test_times_are_those_of_the_messages_that_are_there(db, tenant):
@@ -181,7 +186,7 @@ def test_segments_are_counted_while_few_and_estimated_when_many(db, tenant):
 def test_an_unknown_or_foreign_queue_is_no_row(db, tenant):
     Lane(db, "q", tenant=uuid.uuid4())
     assert depth(db, tenant, "q") is None
-    assert call(db, calls.queue_describe, tenant, "q", partitions_max=1, segments_max=1) is None
+    assert call(db, calls.queue_describe, tenant, "q", limit=1, offset=0, segments_max=1) is None
     assert summaries(db, tenant) == {}
 
 

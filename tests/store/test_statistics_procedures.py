@@ -38,7 +38,7 @@ def listed(db, tenant):
 
 def described(db, tenant, name):
     return call(
-        db, management_calls.queue_describe, tenant, name, partitions_max=10, segments_max=9
+        db, management_calls.queue_describe, tenant, name, limit=10, offset=0, segments_max=9
     )
 
 
@@ -227,3 +227,22 @@ def test_a_list_with_a_hundred_thousand_partitions_reads_none_of_them(
     assert connection.execute(read).fetchone()[0] == 0
     call(db, management_calls.queue_delete, tenant, "q")
     assert took_s < 20
+
+
+def test_the_partitions_of_queues_are_told_by_name_counted_or_not(db, tenant):
+    for queue, name in (("a", "1"), ("a", "2"), ("é,{}", "1")):
+        Lane(db, queue, name, tenant=tenant)
+    count(db)
+    for name in "123":
+        Lane(db, "new", name, tenant=tenant)
+    db.execute(
+        "INSERT INTO queen_queue (tenant_id, name) SELECT %s, 'before ' || no"
+        "  FROM generate_series(1, 1100) AS no",
+        [tenant],
+    )
+    asked = ["a", "é,{}", "new", "none"]
+    rows = call(db, status_calls.queue_lanes, tenant, asked)
+    db.execute("DELETE FROM queen_queue WHERE tenant_id = %s AND name LIKE 'before %%'", [tenant])
+    assert dict(rows) == {"a": 2, "é,{}": 1, "new": 3}
+    assert call(db, status_calls.queue_lanes, uuid.uuid4(), asked) == []
+    assert call(db, status_calls.queue_lanes, tenant, []) == []

@@ -147,12 +147,23 @@ def test_pages_are_by_the_bytes_of_the_keys(db, fresh_queue):
     assert seen == in_order
 
 
+def count(db, queue, prefix, count_max):
+    return call(
+        db, timer_calls.timer_count, DEFAULT_TENANT, queue, prefix=prefix, count_max=count_max
+    )
+
+
 def test_a_prefix_is_counted_by_its_bytes_and_has_no_wildcards(db, fresh_queue):
     keys = ["a", "a%", "a%b", "a_b", "axb", "b", "a\U0010ffff" + "x", "a" * 512, "é", "é1"]
     apply(db, *[schedule(fresh_queue, key) for key in keys])
     for prefix in ("a", "a%", "a_", "é", "b", "c", "a\U0010ffff", "a" * 128):
-        counted = call(db, timer_calls.timer_count, DEFAULT_TENANT, fresh_queue, prefix=prefix)
+        counted = count(db, fresh_queue, prefix, 1000)
         assert counted == sum(key.startswith(prefix) for key in keys), prefix
+
+
+def test_a_count_goes_no_further_than_it_is_told(db, fresh_queue):
+    apply(db, *[schedule(fresh_queue, f"k{no}") for no in range(5)])
+    assert [count(db, fresh_queue, "k", most) for most in (4, 5, 6)] == [4, 5, 5]
 
 
 # --- claims -------------------------------------------------------------------------------------

@@ -69,7 +69,9 @@ def keys(db, queue):
 
 
 def count(db, queue, prefix="k"):
-    return call(db, timer_calls.timer_count, DEFAULT_TENANT, queue, prefix=prefix)
+    return call(
+        db, timer_calls.timer_count, DEFAULT_TENANT, queue, prefix=prefix, count_max=1_000_000
+    )
 
 
 def rows(db, queue):

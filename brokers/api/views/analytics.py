@@ -71,10 +71,7 @@ class QueueOperationsView(ManagementView):
         window = window_of(query)
         rows = self.run(_by_queue(self, query, window))
         names = sorted({row.key for row in rows})
-        now = self.run(
-            status.queues(self.broker, self.tenant, filters_of(query), limit=KEYS_MAX, offset=0)
-        )
-        partitions = {row.name: row.partitions for row in now}
+        partitions = self.run(status.lanes(self.broker, self.tenant, names))
         series = [_operations(row, window, partitions) for row in rows]
         return json_answer({**told(window), "series": series, "queues": names})
 

@@ -2,7 +2,7 @@
 
 A payload leaves as the bytes that came in: it is spliced into the answer, never decoded.
 
-Imports errors, serializers, services/{dead_letters,messages}, wire, base. Used by urls.py.
+Imports errors, serializers, services/{dead_letters,messages}, wire, base, paging. Used by urls.py.
 """
 
 import json
@@ -17,6 +17,7 @@ from rest_framework.response import Response
 from brokers.api import wire
 from brokers.api.serializers import ReplaySerializer, validated
 from brokers.api.views.base import ManagementView, timestamp
+from brokers.api.views.paging import page_of
 from brokers.errors import RequestError, StoreError, harmless
 from brokers.services import dead_letters, messages
 from brokers.services.dead_letters import PageRequest, Replayed, ReplayRequest
@@ -36,19 +37,17 @@ class DeadLetterListView(ManagementView):
 
     def get(self, request: Request) -> HttpResponse:
         query = self.query()
-        limit = wire.query_integer(query, "limit", LIMIT_DEFAULT)
-        offset = wire.query_integer(query, "offset", 0)
-        assert limit is not None and offset is not None
+        page = page_of(query, default=LIMIT_DEFAULT, most=LIMIT_MAX)
         asked = PageRequest(
             tenant=self.tenant,
             queue=wire.query_name(query, "queue"),
             group=wire.query_name(query, "consumerGroup"),
-            limit=min(max(limit, 1), LIMIT_MAX),
-            offset=max(offset, 0),
+            limit=page.limit,
+            offset=page.offset,
         )
         rows = self.run(dead_letters.page(self.broker, asked))
         tail = json.dumps(
-            {"pagination": {"limit": asked.limit, "offset": asked.offset}, "total": len(rows)},
+            {"pagination": page.told(), "total": len(rows)},
             separators=(",", ":"),
         )
         parts = (b'{"messages":[', b",".join(map(_row, rows)), b"],", tail[1:].encode())

@@ -20,6 +20,11 @@ class Page(NamedTuple):
     def told(self) -> dict[str, int]:
         return {"limit": self.limit, "offset": self.offset}
 
+    def headers_of(self, total: int) -> dict[str, str]:
+        """Where it is known how many there are in all."""
+        reached = self.offset + self.limit
+        return {NEXT: str(reached)} if reached < total else {}
+
     def headers(self, rows: int) -> dict[str, str]:
         """A full page may have a next one."""
         return {NEXT: str(self.offset + rows)} if rows >= self.limit else {}

@@ -1,9 +1,10 @@
 """The queues' own routes: configure, list, one in detail, its depth, delete.
 
-Imports errors, serializers, services/queues, base. Used by urls.py.
+Imports errors, serializers, services/queues, base, paging. Used by urls.py.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from django.http import HttpResponse
@@ -13,11 +14,14 @@ from rest_framework.response import Response
 from brokers.api import wire
 from brokers.api.serializers import configuration
 from brokers.api.views.base import ManagementView, json_answer, timestamp
+from brokers.api.views.paging import page_of
 from brokers.errors import RequestError, StoreError
 from brokers.services import queues
 from brokers.services.queues import ConfigureRequest
 
 GONE = "Queue not found"
+# So many partitions are told to whoever asks for no page, and to nobody more at once.
+PARTITIONS_MAX = 10_000
 
 
 class ConfigureView(ManagementView):
@@ -32,8 +36,8 @@ class ConfigureView(ManagementView):
 
 
 class QueueListView(ManagementView):
-    """Every queue of the tenant, as last counted. `stats`, filters and pages are accepted and
-    change nothing."""
+    """Every queue of the tenant, and its key/value state and timers, as last counted. `stats`,
+    filters and pages are accepted and change nothing."""
 
     def get(self, request: Request) -> HttpResponse:
         rows = self.run(queues.summaries(self.broker, self.tenant))
@@ -56,12 +60,22 @@ class QueueListView(ManagementView):
             }
             for row in rows
         ]
-        return json_answer({"queues": listed, "kvBytes": 0, "timerBytes": 0, "kvRows": 0})
+        entries, timers = self.run(queues.holdings(self.broker, self.tenant))
+        return json_answer(
+            {
+                "queues": listed,
+                "kvBytes": entries.bytes,
+                "timerBytes": timers.bytes,
+                "kvRows": entries.rows,
+            }
+        )
 
 
 class QueueDetailView(ManagementView):
     def get(self, request: Request) -> HttpResponse:
-        found = self.run(queues.describe(self.broker, self.tenant, self.identifier("queue")))
+        page = page_of(self.query(), default=PARTITIONS_MAX, most=PARTITIONS_MAX)
+        name = self.identifier("queue")
+        found = self.run(queues.describe(self.broker, self.tenant, name, **page._asdict()))
         if found is None:
             raise RequestError(GONE, code="not_found")
         columns = found.columns
@@ -85,13 +99,14 @@ class QueueDetailView(ManagementView):
             "retainedBytes": found.bytes,
             "segments": {"segments": found.segments, "messages": found.total},
         }
-        return spliced(head, "partitions", found.partitions)
+        return spliced(head, "partitions", found.partitions, page.headers_of(found.lanes))
 
 
 class QueueDepthView(ManagementView):
     def get(self, request: Request) -> HttpResponse:
+        page = page_of(self.query(), default=PARTITIONS_MAX, most=PARTITIONS_MAX)
         name, group = self.identifier("queue"), wire.query_name(self.query(), "group")
-        found = self.run(queues.depth(self.broker, self.tenant, name, group))
+        found = self.run(queues.depth(self.broker, self.tenant, name, group, **page._asdict()))
         if found is None:
             raise RequestError(GONE, code="not_found")
         ready = found.pending - found.processing
@@ -108,7 +123,7 @@ class QueueDepthView(ManagementView):
             "effectivePending": found.partitions_pending if found.conflation else found.pending,
             "effectiveReady": found.partitions_ready if found.conflation else ready,
         }
-        return spliced(head, "partitions", found.partitions)
+        return spliced(head, "partitions", found.partitions, page.headers_of(found.lanes))
 
 
 class QueueDeleteView(ManagementView):
@@ -120,7 +135,9 @@ class QueueDeleteView(ManagementView):
         return Response({"deleted": False, "queue": name, "existed": False, "message": told})
 
 
-def spliced(head: dict[str, Any], name: str, value: str) -> HttpResponse:
+def spliced(
+    head: dict[str, Any], name: str, value: str, headers: Mapping[str, str] | None = None
+) -> HttpResponse:
     """A JSON object whose last value is JSON text already."""
     text = f'{json.dumps(head, separators=(",", ":"))[:-1]},"{name}":{value}}}'
-    return HttpResponse(text.encode(), content_type="application/json")
+    return HttpResponse(text.encode(), content_type="application/json", headers=headers)

@@ -8,21 +8,23 @@
 --            1001 of its dead letters; at most p_segments_max segments.
 -- Answers    one row, or none when there is no such queue. `options` is the queue's row.
 --            `partitions` is the JSON array that the answer carries, already as text, so
---            that a hundred thousand of them cost the broker's loop one string: the first
---            p_partitions_max by name. The totals are over all.
+--            that ten thousand of them cost the broker's loop one string: p_limit of them from
+--            p_offset, by name. The totals are over all; `lanes` is how many there are.
 --
 -- completed = total - pending - dead letters, at least zero. `failed` has been null since
 -- messages have no state of their own.
 
 CREATE OR REPLACE FUNCTION queen_queue_describe_v1(
-    p_tenant_id      uuid,
-    p_name           text,
-    p_partitions_max integer,
-    p_segments_max   integer
+    p_tenant_id    uuid,
+    p_name         text,
+    p_limit        integer,
+    p_offset       bigint,
+    p_segments_max integer
 )
 RETURNS TABLE (
     options jsonb, created_at timestamptz, total bigint, pending bigint, processing bigint,
-    completed bigint, dead_letters bigint, segments bigint, bytes bigint, partitions text
+    completed bigint, dead_letters bigint, segments bigint, bytes bigint, lanes bigint,
+    partitions text
 )
 LANGUAGE plpgsql
 STABLE
@@ -40,7 +42,7 @@ BEGIN
     RETURN QUERY
     SELECT to_jsonb(queue), queue.created_at, sums.total, sums.pending, sums.processing,
            sums.completed, sums.dead_letters, stored.segments, stored.bytes,
-           coalesce(sums.partitions, '[]')
+           sums.lanes, coalesce(sums.partitions, '[]')
       FROM queen_queue queue
      CROSS JOIN LATERAL (
         SELECT coalesce(sum(lane.total), 0)::bigint AS total,
@@ -48,6 +50,7 @@ BEGIN
                coalesce(sum(lane.processing), 0)::bigint AS processing,
                coalesce(sum(lane.completed), 0)::bigint AS completed,
                coalesce(sum(lane.dead_letters), 0)::bigint AS dead_letters,
+               count(*) AS lanes,
                '[' || string_agg(
                    json_build_object(
                        'id', lane.uid, 'name', lane.name,
@@ -60,7 +63,8 @@ BEGIN
                                              THEN to_char(lane.oldest_live_at, v_time) END,
                        'newestMessage', CASE WHEN lane.total > 0
                                              THEN to_char(lane.last_created_at, v_time) END
-                   )::text, ',') FILTER (WHERE lane.no <= p_partitions_max)
+                   )::text, ',' ORDER BY lane.no)
+                   FILTER (WHERE lane.no > p_offset AND lane.no <= p_offset + p_limit)
                || ']' AS partitions
           FROM (
             SELECT figures.*, letters.dead_letters,
@@ -70,7 +74,6 @@ BEGIN
               FROM queen_partition_figures_v1(queue.id, NULL) AS figures
              CROSS JOIN LATERAL queen_partition_letters_v1(queue.id, figures.partition_id)
                      AS letters(dead_letters)
-             ORDER BY figures.name
           ) AS lane
      ) AS sums
      CROSS JOIN LATERAL queen_segment_figures_v1(queue.id, sums.total, p_segments_max) AS stored

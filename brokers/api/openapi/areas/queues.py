@@ -93,6 +93,12 @@ COMPONENTS = {
 
 _PAUSED = {200: record(queue=text(), paused=truth(), changed=truth())}
 
+_PAGE = (
+    Query("limit", whole(), "partitions: 10000 when absent, and at most"),
+    Query("offset", whole()),
+)
+_MORE = "Totals are over all partitions. Where there are more, `x-queen-next-offset` says so. "
+
 OPERATIONS = {
     "configure": Operation(
         "Create or edit a queue",
@@ -125,16 +131,19 @@ OPERATIONS = {
         answers={
             200: record(
                 queues=many(ref("QueueSummary")),
-                kvBytes=whole(),
-                timerBytes=whole(),
-                kvRows=whole(),
+                kvBytes=whole("of the tenant's key/value state, as last counted"),
+                timerBytes=whole("of its timers"),
+                kvRows=whole("live key/value entries"),
             )
         },
     ),
-    "queue_detail": Operation("Describe a queue", answers={200: ref("QueueDetail")}),
+    "queue_detail": Operation(
+        "Describe a queue", _MORE, query=_PAGE, answers={200: ref("QueueDetail")}
+    ),
     "queue_depth": Operation(
         "How much a group has yet to consume",
-        query=(Query("group", name(), "the slowest of all when absent"),),
+        _MORE,
+        query=(Query("group", name(), "the slowest of all when absent"), *_PAGE),
         answers={200: ref("Depth")},
     ),
     "queue_delete": Operation(

@@ -67,7 +67,7 @@ OPERATIONS = {
                 rows=many(loose()),
                 truncated=truth(),
                 nextAfter=maybe(text()),
-                count=whole("with mode=count"),
+                count=whole("with mode=count; `truncated` where there are more than 100000"),
             )
         },
     ),
