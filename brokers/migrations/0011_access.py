@@ -14,7 +14,6 @@ ALTER TABLE queen_api_key SET (fillfactor = 80, vacuum_truncate = off);
 ALTER TABLE queen_usage SET (
     fillfactor = 50, vacuum_truncate = off,
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
-ALTER TABLE queen_holding SET (fillfactor = 50, vacuum_truncate = off);
 ALTER TABLE queen_usage_delta SET (
     vacuum_truncate = off,
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
@@ -162,34 +161,6 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index(fields=["tenant_id", "kind"], name="queen_usage_delta_of")
                 ],
-            },
-        ),
-        migrations.CreateModel(
-            name="Holding",
-            fields=[
-                (
-                    "pk",
-                    models.CompositePrimaryKey(
-                        "tenant_id",
-                        "kind",
-                        blank=True,
-                        editable=False,
-                        primary_key=True,
-                        serialize=False,
-                    ),
-                ),
-                ("tenant_id", models.UUIDField()),
-                ("kind", models.TextField()),
-                ("rows", models.BigIntegerField(db_default=0)),
-                ("bytes", models.BigIntegerField(db_default=0)),
-                ("counted_at", models.DateTimeField(null=True)),
-                ("place_first", models.TextField(db_collation="C", db_default="")),
-                ("place_second", models.TextField(db_collation="C", db_default="")),
-                ("seen_rows", models.BigIntegerField(db_default=0)),
-                ("seen_bytes", models.BigIntegerField(db_default=0)),
-            ],
-            options={
-                "db_table": "queen_holding",
             },
         ),
         migrations.RunSQL(STORAGE, REVERSE),
