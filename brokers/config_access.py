@@ -110,6 +110,11 @@ class ListenerConfig:
     def tls(self) -> bool:
         return bool(self.tls_cert and self.tls_key)
 
+    @property
+    def seen_by_tls(self) -> bool:
+        """Whether browsers come by TLS: ours, or that of a proxy whose origin is trusted."""
+        return self.tls or any(one.lower().startswith("https:") for one in self.trusted_origins)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaConfig:

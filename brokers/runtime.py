@@ -38,6 +38,7 @@ from brokers.flow.gates import Gates
 from brokers.flow.history import History
 from brokers.flow.kv import Kv
 from brokers.flow.quotas import Quotas
+from brokers.flow.reasons import Reasons
 from brokers.flow.recent import Recent
 from brokers.flow.registry import Registry
 from brokers.flow.siblings import Siblings
@@ -191,6 +192,7 @@ class Broker:
             self._watch_lane,
         ]
         self._look = asyncio.Event()
+        self._away = Reasons("the database is not ready")
         self._server_started: datetime | None = None
         self.timer_alarm = Alarm()
         self.timer_metrics = TimerMetrics()
@@ -346,7 +348,7 @@ class Broker:
                 log.error("%s", error)
                 self._now_ready(False)
             except StoreError as error:
-                log.debug("database: %s", error.text)
+                self._away.tell(self._watch_lane.failure or error.text)
                 self._now_ready(False)
             except Exception as error:
                 log.warning("the database is not ready: %s", error)
@@ -385,6 +387,8 @@ class Broker:
         self.gates.ring_everyone()
 
     async def _apply_schema(self) -> None:
+        # The pool would only say that it waited in vain; a lane knows why.
+        await calls.ping_writable(self._watch_lane.fetch, timeout_s=PING_S)
         await self.store.ping()
         if self.config.server.apply_schema:
             installed = await sync_to_async(install.apply_schema, thread_sensitive=False)(
@@ -401,7 +405,9 @@ class Broker:
         self.ready = ready
         self._pool.away = self._read_pool.away = self.kv.pool.away = not ready
         self.admission.wait_s = WAIT_S if ready else AWAY_WAIT_S
-        if not ready:
+        if ready:
+            self._away.forget()
+        else:
             # Calls in flight need not wait for their time limit: their answers do not come.
             for lane in self._lanes:
                 lane.abort()

@@ -20,10 +20,11 @@ DEBUG = False
 # Of the console. The API does not ask for whom it was meant.
 ALLOWED_HOSTS = list(QUEEN_CONFIG.listener.allowed_hosts)
 CSRF_TRUSTED_ORIGINS = list(QUEEN_CONFIG.listener.trusted_origins)
-# Cookies are the console's alone: no script reads them, no other site sends them.
+# Cookies are the console's alone: no script reads them, no other site sends them. A proxy that
+# ends TLS reaches us in the clear, so a request cannot tell what its browser spoke.
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = QUEEN_CONFIG.listener.tls
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = QUEEN_CONFIG.listener.seen_by_tls
 ROOT_URLCONF = "queen_project.urls"
 ASGI_APPLICATION = "queen_project.asgi.application"
 

@@ -43,6 +43,8 @@ class TextFilter(admin.SimpleListFilter):
         value = self.value()
         if value in (None, ""):
             return queryset
+        if "\x00" in str(value):
+            return queryset.none()  # no text in PostgreSQL holds it
         return self.narrow(queryset, str(value))
 
     def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:

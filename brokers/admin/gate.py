@@ -12,7 +12,7 @@ from collections.abc import Callable
 from urllib.parse import urlencode
 
 from django.conf import settings
-from django.db import Error, InterfaceError, OperationalError
+from django.db import DataError, Error, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from brokers.admin import answers, visitors
@@ -29,6 +29,7 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 NOBODY_KNOWN = "The database is away, and with it who may sign in."
 AWAY = "PostgreSQL did not answer, or not in time. Nothing is known, and nothing was shown."
+NO_VALUE = "What was asked for holds a value that nothing here can have."
 READ_ONLY = "There is no operator yet, so the console only shows and changes nothing."
 
 
@@ -43,6 +44,8 @@ def gate(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable:
         with limited(settings.QUEEN_CONFIG.postgres.read_timeout_ms / 1000):
             try:
                 refusal = _refusal(request)
+            except DataError:  # a session that nobody can have
+                return answers.page(request, 400, NO_VALUE)
             except Error:
                 return answers.page(request, 503, NOBODY_KNOWN)
             return get_response(request) if refusal is None else refusal
@@ -60,6 +63,10 @@ def _told(request: HttpRequest, exception: Exception) -> HttpResponse | None:
     if isinstance(exception, InterfaceError | OperationalError):
         log.warning("console: %s", exception)
         return answers.page(request, 503, AWAY)
+    if isinstance(exception, DataError):
+        # A number that is too large, a character that no text holds: by an address or a form.
+        log.warning("console: %s", exception)
+        return answers.page(request, 400, NO_VALUE)
     return None
 
 

@@ -36,6 +36,7 @@ VIEW = "brokers.view_keyvalue"
 CHANGE, DELETE = "brokers.change_keyvalue", "brokers.delete_keyvalue"
 ROWS_A_PAGE = 100
 BEGINNING = 120
+VERSION_MAX = 2**63 - 1
 GONE = "There is no such entry: it was deleted, or it expired and was removed."
 CHANGED = "Somebody has changed it meanwhile. Nothing was done: look at it again."
 
@@ -241,7 +242,7 @@ def entry_deed(request: HttpRequest, name: str) -> HttpResponse:
 class VersionForm(forms.Form):
     """`version` is the one that was seen when the page was asked for."""
 
-    version = forms.IntegerField(widget=forms.HiddenInput, min_value=1)
+    version = forms.IntegerField(widget=forms.HiddenInput, min_value=1, max_value=VERSION_MAX)
 
 
 class ValueForm(VersionForm):

@@ -160,17 +160,28 @@ def _read(model: type[Model], keyset: list[str], key: str) -> list[Any]:
         if not isinstance(values, list) or len(values) != len(keyset):
             raise ValueError("another list's key")
         return [
-            _field(model, _column(model, name)).to_python(str(value))
+            _part(_field(model, _column(model, name)), str(value))
             for name, value in zip(keyset, values, strict=True)
         ]
     except (ValueError, binascii.Error, UnicodeError, ValidationError) as error:
         raise IncorrectLookupParameters(str(error)) from error
 
 
+def _part(field: Any, text: str) -> Any:
+    """The value, when a row could have it: PostgreSQL compares no others."""
+    text.encode()
+    if "\x00" in text:
+        raise ValueError("no row has it")
+    value = field.to_python(text)
+    field.run_validators(value)
+    return value
+
+
 def _field(model: type[Model], path: str) -> Any:
+    """Whose values those at the path are; of a foreign key that is the field it points to."""
     found: Any = None
     for name in path.split("__"):
         found = model._meta.get_field(name)
         if found.related_model is not None:
             model = found.related_model
-    return found
+    return getattr(found, "target_field", found)

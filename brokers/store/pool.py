@@ -306,6 +306,8 @@ class Lane:
         # Each host that does not answer takes its time-out before the next one is tried.
         self._connect_s = config.connect_timeout_s * max(1, len(config.hosts)) + 1.0
         self._keeps_session = config.prepare
+        # Why there is no connection, for the log: it names hosts, which is nothing for callers.
+        self.failure = ""
         self._connection: AsyncConnection | None = None
         self._watched: Watched | None = None
         self._retry_at = 0.0
@@ -350,8 +352,10 @@ class Lane:
             # While it is away, callers are told at once instead of queueing at its door.
             self._retry_at = time.monotonic() + self._backoff_s
             self._backoff_s = min(self._backoff_s * 2, RECONNECT_MAX_S)
+            self.failure = str(error).strip() or type(error).__name__
             raise NoConnection(f"the database is away: {error}".strip()) from error
         self._backoff_s = RECONNECT_MIN_S
+        self.failure = ""
         self._connection, self._watched = connection, watched
         return connection
 

@@ -4,6 +4,7 @@ Method: HTTP against a broker of this file; keys are made and revoked in the dat
 command does.
 """
 
+import itertools
 import json
 import os
 import subprocess
@@ -14,8 +15,11 @@ from contextlib import ExitStack
 import jwt
 import pytest
 
+from brokers.api.route import Level
+from brokers.api.routes import ROUTES
 from brokers.api_key import new_key
 from tests import harness
+from tests.unit.test_locks import MAY, ROLES
 from tests.wire_client import UNKNOWN_UUID, WireClient, ack_of, expect
 
 SECRET = "the-secret-of-the-tests-" + "s" * 40
@@ -104,6 +108,44 @@ def test_a_token_and_a_key_open_the_same_door(locked, fresh_queue):
     with WireClient.at(locked.url, {"Authorization": token}) as wire:
         wire.push(fresh_queue, 1)
         expect(wire.get(f"/api/v1/pop/queue/{fresh_queue}"), 403)
+
+
+def test_every_route_refuses_the_roles_that_the_table_refuses_and_no_others(locked, fresh_queue):
+    """What is let in asks about things that nobody has, with a body that is none."""
+    unknown = {"partitionId": UNKNOWN_UUID, "id": UNKNOWN_UUID, "leaseId": UNKNOWN_UUID}
+
+    def path_of(route) -> str:
+        parts = [
+            unknown.get(part[1:], fresh_queue) if part[:1] in (":", "*") else part
+            for part in route.template.split("/")
+        ]
+        return "/".join(parts)
+
+    callers = {role: jwt.encode({"role": role}, SECRET, algorithm="HS256") for role in ROLES}
+    with WireClient.at(locked.url) as wire:
+        for route, role in itertools.product(ROUTES, (*ROLES, "nobody", None)):
+            token = callers.get(role) or jwt.encode({}, SECRET, algorithm="HS256")
+            headers = {} if role is None else {"Authorization": token}
+            for method in (route.method, "HEAD") if route.head else (route.method,):
+                status = wire.http.request(
+                    method,
+                    path_of(route),
+                    params={"queue": fresh_queue},
+                    content=None if method in ("GET", "HEAD") else b"{",
+                    headers=headers,
+                ).status_code
+                told = status if status in (401, 403) else None
+                if route.handler == "auth_me":
+                    # Open to all, and a 401 to all: with tokens nobody is signed in by a cookie.
+                    refused = 401
+                elif route.level == Level.PUBLIC:
+                    refused = None
+                elif role is None:
+                    refused = 401
+                else:
+                    refused = None if role in MAY[route.level] else 403
+                assert told == refused, (method, route.name, role, status)
+                assert status < 500, (method, route.name, role, status)
 
 
 def test_a_revoked_key_is_refused_by_every_broker_a_moment_later(

@@ -3,7 +3,8 @@
 Method: A has something of every kind. B asks each route twice, once with A's names and ids, once
 with names and ids that nobody ever had, and is told the same both times, its own words aside.
 Nothing of A's that B did not say itself is in any answer, and A's things are afterwards as they
-were. The routes are those of the table, so that a new one is asked too.
+were. The routes are those of the table, so that a new one is asked too. In A's hands every body
+would do what it says: only the tenant makes it fail.
 """
 
 import base64
@@ -19,14 +20,15 @@ import pytest
 
 from brokers.api.routes import ROUTES
 from tests import harness
-from tests.wire_client import WireClient, expect
+from tests.harness import eventually
+from tests.wire_client import WireClient, ack_of, expect
 
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T[0-9:.]+Z?")
 # Milliseconds since 1970, and how long something took or has been.
 MILLISECONDS = re.compile(r"\b1\d{12}\b")
 TOOK = re.compile(r'("\w*(?:[mM]s|[sS]econds|[aA]ge)"): ?[0-9.]+')
-
+REDRIVE = "/api/v1/dlq/redrive"
 # Of key/value entries, from one sequence for all.
 VERSION = re.compile(r'"version":\d+')
 
@@ -66,9 +68,12 @@ class Belongings:
         ]
         return "/".join(parts)
 
-    def body(self, handler: str) -> Any:
-        ack = {"partitionId": self.partition_id, "transactionId": self.transaction,
-               "leaseId": self.lease_id}  # fmt: skip
+    def bodies(self, handler: str) -> list[Any]:
+        """Of a route that takes several kinds of thing, one body for each."""
+        bare = {"partitionId": self.partition_id, "transactionId": self.transaction,
+                "consumerGroup": self.group}  # fmt: skip
+        ack = bare | {"leaseId": self.lease_id}
+        push = {"type": "push", "queue": self.queue, "payload": 1}
         item = {"queue": self.queue, "payload": 1, "transactionId": self.transaction}
         stream = {"query_id": self.query_id, "partition_id": self.partition_id}
         state = [{"type": "upsert", "key": "k", "value": 2}]
@@ -79,7 +84,7 @@ class Belongings:
         changed = {"entries": [{"queue": self.queue}]}
         bodies = {
             "ack": ack,
-            "ack_batch": {"acknowledgments": [ack, ack | {"status": "failed"}]},
+            "ack_batch": {"acknowledgments": [ack], "consumerGroup": self.group},
             "configure": {"queue": self.queue, "options": {"leaseTime": 77}},
             "dlq_replay": {},
             "group_seek": {"toEnd": True},
@@ -96,9 +101,16 @@ class Belongings:
             "stream_state_get": stream,
             "timers_apply": {"operations": [timer, late]},
             "trace_add": ack | {"data": 1, "traceNames": [self.trace]},
-            "transaction": {"operations": [{"type": "push", **item}, {"type": "ack", **ack}]},
         }
-        return bodies.get(handler)
+        several = {
+            "transaction": [
+                {"operations": [push, {"type": "ack", **ack}]},
+                {"operations": [push, {"type": "ack", **bare}], "requiredLeases": [self.lease_id]},
+                {"operations": [push], "kv": [get, get | {"op": "delete"}]},
+                {"operations": [push], "timers": [timer, late]},
+            ],
+        }
+        return several.get(handler) or [bodies.get(handler)]
 
     def query_of(self, handler: str) -> dict[str, str]:
         asked = {"consumerGroup": self.group, "partitionId": self.partition_id, "q": "of-a"}
@@ -153,12 +165,17 @@ def furnished(a: WireClient, name: str) -> Belongings:
     state = [{"type": "upsert", "key": "k", "value": payload}]
     expect(a.post("/streams/v1/cycle", cycle | {"state_ops": state}), 200)
     nothing = {"queue": name, "error": "matches nothing"}
+    redrive = expect(a.post(REDRIVE, nothing), 201).json()["id"]
+    eventually(lambda: state_of(a, redrive) == "done")
     return Belongings(
         queue=name, group=name, namespace=name, key=name, trace=name, query=name,
         transaction=transaction, partition_id=partition, lease_id=leased["leaseId"],
-        letter_id=a.dead_letters(name)[0]["id"], query_id=query,
-        redrive_id=expect(a.post("/api/v1/dlq/redrive", nothing), 201).json()["id"],
+        letter_id=a.dead_letters(name)[0]["id"], query_id=query, redrive_id=redrive,
     )  # fmt: skip
+
+
+def state_of(wire: WireClient, redrive: str) -> str:
+    return expect(wire.get(f"{REDRIVE}/{redrive}"), 200).json()["state"]
 
 
 def nobodys(name: str) -> Belongings:
@@ -167,9 +184,9 @@ def nobodys(name: str) -> Belongings:
     return Belongings(**fields | ids | {"transaction": f"{name}-1"})
 
 
-def asked(wire: WireClient, route: Any, of: Belongings) -> tuple[int, str]:
-    """The status and the text of an answer."""
-    body = of.body(route.handler)
+def asked(wire: WireClient, route: Any, of: Belongings, number: int) -> tuple[int, str]:
+    """The status and the text of an answer to the body of that number."""
+    body = of.bodies(route.handler)[number]
     answer = wire.http.request(
         route.method,
         of.address(route.template),
@@ -210,22 +227,22 @@ def looked_at(a: WireClient, mine: Belongings) -> list[str]:
     return [TOOK.sub(r"\1:N", expect(answer, 200).text) for answer in answers]
 
 
-def test_what_is_anothers_looks_like_what_never_was_on_every_route(
-    tenants, fresh_queue, eventually
-):
+def test_what_is_anothers_looks_like_what_never_was_on_every_route(tenants, fresh_queue):
     a, b = tenants
     theirs, none = furnished(a, f"{fresh_queue}-of-a"), nobodys(f"{fresh_queue}-none")
-    done = f"/api/v1/dlq/redrive/{theirs.redrive_id}"
-    eventually(lambda: a.get(done).json()["state"] == "done")
     before = looked_at(a, theirs)
     secrets = [f"payload-{theirs.queue}", f"error-{theirs.queue}"]
-    for route in ROUTES:
-        if not route.tenant:
-            continue
-        status, told = asked(b, route, theirs)
-        expected_status, expected = asked(b, route, none)
+    every = [
+        (route, number)
+        for route in ROUTES
+        if route.tenant
+        for number in range(len(theirs.bodies(route.handler)))
+    ]
+    for route, number in every:
+        status, told = asked(b, route, theirs, number)
+        expected_status, expected = asked(b, route, none, number)
         told_plain, expected_plain = (plain(one, theirs, none) for one in (told, expected))
-        assert (status, told_plain) == (expected_status, expected_plain), route.name
+        assert (status, told_plain) == (expected_status, expected_plain), (route.name, number)
         assert status < 500, (route.name, told)
         # A name is B's own too by now: it has pushed there.
         leaks = {one for one in asdict(theirs).values() if one in expected} - {theirs.queue}
@@ -234,3 +251,31 @@ def test_what_is_anothers_looks_like_what_never_was_on_every_route(
     assert looked_at(a, theirs) == before
     [again] = a.messages(theirs.queue, batch=1)
     assert again["data"] == f"payload-{theirs.queue}"
+
+
+def test_what_b_aims_at_a_name_or_a_lease_of_as_stays_bs(tenants, fresh_queue):
+    a, b = tenants
+    theirs, own = furnished(a, f"{fresh_queue}-of-a"), f"{fresh_queue}-of-b"
+    before = looked_at(a, theirs)
+    aim = {"queue": theirs.queue, "partition": "Default"}
+    for payload in (1, 2):
+        b.push(own, payload)
+        [failed] = b.messages(own)
+        b.ack(failed, "dlq")
+    first, _ = b.dead_letters(own)
+    expect(b.replay(first["id"], aim), 200)
+    job = expect(b.post(REDRIVE, {"queue": own, "destination": aim}), 201).json()["id"]
+    eventually(lambda: state_of(b, job) == "done")
+    assert sorted(b.payloads(theirs.queue, batch=3)) == [1, 2], "there is one of that name of B's"
+    # The right lease is what B's own ack lacks, and nothing else.
+    b.push(own, 3)
+    [held] = b.messages(own)
+    bare = {"type": "ack"} | ack_of(held)
+    lease = bare.pop("leaseId")
+    refused, unknown, committed = (
+        b.transaction(bare, requiredLeases=[one])
+        for one in (theirs.lease_id, str(uuid.uuid4()), lease)
+    )
+    assert plain(json.dumps(refused)) == plain(json.dumps(unknown))
+    assert (refused["success"], committed["success"]) == (False, True)
+    assert looked_at(a, theirs) == before

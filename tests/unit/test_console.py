@@ -3,11 +3,21 @@
 Method: Django's own test client, at an address that has no page: its 404 is a page all the same.
 """
 
+import os
+import subprocess
+import sys
+
 import pytest
 from django.conf import settings
 from django.test import Client, override_settings
 
 from queen_project.console import HEADERS
+from tests import harness
+
+COOKIES = """
+from django.conf import settings
+print(settings.SESSION_COOKIE_SECURE, settings.CSRF_COOKIE_SECURE)
+"""
 
 
 def test_every_page_says_what_it_may_load_and_is_framed_and_cached_by_nobody():
@@ -32,3 +42,24 @@ def test_the_api_takes_no_cookie_for_a_credential():
     assert settings.REST_FRAMEWORK["DEFAULT_AUTHENTICATION_CLASSES"] == []
     assert settings.SESSION_COOKIE_HTTPONLY and settings.SESSION_COOKIE_SAMESITE == "Lax"
     assert settings.CSRF_COOKIE_SAMESITE == "Lax"
+
+
+@pytest.mark.parametrize(
+    ("origins", "secure"),
+    [
+        ("", False),
+        ("http://console.example", False),
+        ("http://console.example, HTTPS://console.example", True),
+    ],
+)
+def test_cookies_are_secure_where_browsers_come_by_tls_to_a_proxy(origins, secure):
+    done = subprocess.run(
+        [sys.executable, "-c", COOKIES],
+        cwd=harness.PROJECT_DIR,
+        env={**os.environ, "QUEEN_TRUSTED_ORIGINS": origins},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == [str(secure)] * 2

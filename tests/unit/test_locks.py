@@ -125,12 +125,36 @@ admin GET /internal/api/shared-state/stats
 admin GET /internal/api/inter-instance/stats
 read-only POST /api/v1/fetch
 read-only POST /api/v1/partitions/changed
+write-only POST /api/v1/ephemeral/push
+read-write GET /api/v1/ephemeral/pop
+read-write POST /api/v1/ephemeral/ack
+read-write POST /api/v1/ephemeral/configure
+read-write POST /api/v1/ephemeral/reset
+read-write DELETE /api/v1/ephemeral/queue/:queue
+read-only GET /api/v1/ephemeral/queues
+read-only GET /api/v1/ephemeral/queues/:queue/depth
+admin GET /api/v1/system/ephemeral
+admin POST /api/v1/system/ephemeral
 public GET /livez
 public GET /readyz
-read-only GET /api/schema
 """
 LEVELS = {
-    address: level for level, _, address in (line.partition(" ") for line in CONTRACT.split("\n"))
+    address: level
+    for level, _, address in (line.partition(" ") for line in CONTRACT.strip().split("\n"))
+}
+# What of the contract this broker does not serve: reads by offset, and the ephemeral family.
+NOT_SERVED = {
+    "POST /api/v1/fetch",
+    "POST /api/v1/ephemeral/push",
+    "GET /api/v1/ephemeral/pop",
+    "POST /api/v1/ephemeral/ack",
+    "POST /api/v1/ephemeral/configure",
+    "POST /api/v1/ephemeral/reset",
+    "DELETE /api/v1/ephemeral/queue/:queue",
+    "GET /api/v1/ephemeral/queues",
+    "GET /api/v1/ephemeral/queues/:queue/depth",
+    "GET /api/v1/system/ephemeral",
+    "POST /api/v1/system/ephemeral",
 }
 PARAMETERS = {
     "partitionId": "0190b6d4-7a3c-4c4e-9a57-000000000001",
@@ -202,6 +226,10 @@ def test_every_route_of_the_contract_has_its_level_and_no_other_route_is_public(
             assert route.level == LEVELS[route.name], route.name
         else:
             assert route.level != Level.PUBLIC, f"{route.name}: who said that it is public?"
+
+
+def test_what_of_the_contract_is_not_served_is_known():
+    assert set(LEVELS) - {route.name for route in ROUTES} == NOT_SERVED
 
 
 def test_a_route_that_states_no_level_cannot_be_written_down():
