@@ -36,11 +36,15 @@ class Console:
         browser: Browser,
         broker: harness.BrokerProcess,
         db: psycopg.Connection[Any],
-        shots: Path | None,
+        shots: Path,
+        *,
+        documented: bool = False,
     ) -> None:
+        """`shots`: where pictures go; `documented`: they are for the documentation."""
         self.browser = browser
         self.broker = broker
         self.db = db
+        self.documented = documented
         self._shots = shots
 
     @property
@@ -53,10 +57,6 @@ class Console:
             operator = make_operator(self.db, **(as_operator or {"superuser": True}))
         self.browser.cookie(self.url, SESSION_COOKIE, make_session(self.db, operator))
         return operator
-
-    @property
-    def takes_pictures(self) -> bool:
-        return self._shots is not None
 
     def open(self, path: str = "/") -> None:
         self.browser.get(self.url + path)
@@ -97,11 +97,9 @@ class Console:
         )
 
     def shoot(self, name: str, ready: Callable[[], None] = lambda: None) -> None:
-        """Pictures for the documentation, if they were asked for (`--screenshots DIRECTORY`):
-        <name>-light, <name>-dark at desktop width, <name>-phone.
+        """Pictures as the documentation has them (`--screenshots DIRECTORY`; else they go where
+        the test's other files go): <name>-light, <name>-dark at desktop width, <name>-phone.
         """
-        if self._shots is None:
-            return
         for kind, scheme, size in (
             ("light", "light", DESKTOP),
             ("dark", "dark", DESKTOP),
@@ -110,6 +108,8 @@ class Console:
             self.browser.media(scheme=scheme, motion="reduce")
             self.browser.size(*size)
             ready()
-            self.browser.picture(self._shots / f"{name}-{kind}.webp")
+            path = self._shots / f"{name}-{kind}.webp"
+            self.browser.picture(path)
+            assert path.read_bytes()[8:12] == b"WEBP", path
         self.browser.media(scheme="light")
         self.browser.size(*DESKTOP)

@@ -1,5 +1,6 @@
 """The dashboard, as somebody sees it who looks after a broker."""
 
+import contextlib
 import json
 import time
 from typing import Any
@@ -115,7 +116,7 @@ def test_without_a_socket_the_page_asks_and_says_so_until_it_has_one_again(conso
 
 
 def test_what_cannot_be_read_is_shown_as_unknown_and_a_dead_broker_as_that(
-    browser, start_broker, fresh_database
+    browser, console_at, start_broker, fresh_database
 ):
     database = fresh_database()
     gateway = Gateway(database)
@@ -124,7 +125,7 @@ def test_what_cannot_be_read_is_shown_as_unknown_and_a_dead_broker_as_that(
             on=gateway.database, QUEEN_LIVE_INTERVAL_MS="500", STATS_INTERVAL_MS="500"
         )
         with database.connect() as db:
-            console = Console(browser, broker, db, None)
+            console = console_at(broker, db)
             console.sign_in()
         console.push("orders", [1, 2, 3])
         console.open("/")
@@ -227,13 +228,13 @@ def test_a_page_that_was_signed_out_asks_for_a_login(console):
 
 
 def test_pictures_for_the_documentation(console):
-    """Made when they are asked for; else there is nothing to do."""
-    if not console.takes_pictures:
-        return
-    with at_work(console.url):
+    """Of a broker at work when they are asked for; else that they can be made."""
+    console.push("shop.orders", [{"order": n} for n in range(3)])
+    with at_work(console.url) if console.documented else contextlib.nullcontext():
         console.open("/")
         shown(console)
-        time.sleep(40)  # of charts with something in them
+        if console.documented:
+            time.sleep(40)  # of charts with something in them
         console.shoot("dashboard")
         console.open("/queues/")
         console.shoot("queues")
