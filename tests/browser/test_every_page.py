@@ -29,6 +29,7 @@ LISTS = (
     "/admin/brokers/group/",
     "/admin/brokers/apikey/",
     "/admin/brokers/auditentry/",
+    "/admin/brokers/quota/",
     "/admin/brokers-seen/",
     "/admin/dead-letters/",
     "/admin/kv/",
@@ -53,6 +54,7 @@ THINGS = (
     "/admin/brokers/group/{group}/do/reset/",
     "/admin/brokers/group/{group}/do/delete/",
     "/admin/brokers/auditentry/{entry}/change/",
+    "/admin/brokers/quota/{tenant}/change/",
     "/admin/switches/pop-maintenance/on/",
 )
 LETTERS = (
@@ -108,6 +110,7 @@ class Furnished(NamedTuple):
     redrive: str
     entry: int
     role: int
+    tenant: uuid.UUID
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +142,11 @@ def furnished(
             [name, "z" * 300],
         ).fetchone()
         assert found is not None
+        tenant = uuid.uuid4()
+        db.execute(
+            "INSERT INTO queen_quota (tenant_id, max_queues) VALUES (%s, 9007199254740993)",
+            [tenant],
+        )
         yield Furnished(
             name=name,
             queue=lane.row.queue_id,
@@ -148,6 +156,7 @@ def furnished(
             redrive=redrive["id"],
             entry=found[0],
             role=lane.scalar("SELECT id FROM auth_group WHERE name = 'Operator'"),
+            tenant=tenant,
         )
 
 
