@@ -88,8 +88,9 @@ def test_an_operator_signs_in_finds_a_letter_by_its_error_edits_it_sends_it_agai
     db, browser = shop.db, shop.browser
     [letter] = db.execute("SELECT id FROM queen_dead_letter WHERE error = %s", [TIMEOUT]).fetchone()
 
+    operator = make_operator(db, "ann", groups=["Operator"])
     shop.open("/")
-    sign_in(browser, make_operator(db, "ann", groups=["Operator"]))
+    sign_in(browser, operator)
     counted(browser, pending=0, dead=len(FAILED))
 
     follow(browser, "Dead letters")

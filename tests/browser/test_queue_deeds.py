@@ -34,8 +34,9 @@ def row_of(visitor: Any, queue: str) -> int:
 
 def test_an_operator_pauses_a_queue_and_pops_stop_until_it_is_resumed(visitor, orders):
     browser = visitor.browser
+    operator = make_operator(visitor.db, groups=["Operator"])
     visitor.open(f"/queues/{orders}")
-    sign_in(browser, make_operator(visitor.db, groups=["Operator"]))
+    sign_in(browser, operator)
     browser.until(lambda page: page.text("h1") == orders)
     follow(browser, "Act on this queue")
     follow(browser, "Pause")
