@@ -56,20 +56,13 @@ def shop(console_at, start_broker, fresh_database) -> Iterator[Console]:
             f'{{"queue":"{SHOP}","partition":"{CUSTOMER}","payload":{one}}}' for _, one in FAILED
         )
         console.api("POST", "/api/v1/push", content=f'{{"items":[{items}]}}'.encode())
-        asked = {"batch": 100, "consumerGroup": "fulfilment", "subscriptionMode": "all"}
-        popped = console.api("GET", f"/api/v1/pop/queue/{SHOP}", params=asked).json()["messages"]
-        acks = [
-            {
-                "transactionId": message["transactionId"],
-                "partitionId": message["partitionId"],
-                "leaseId": message["leaseId"],
-                "status": "dlq",
-                "error": error,
-            }
-            for message, (error, _) in zip(popped, FAILED, strict=True)
-        ]
-        body = {"consumerGroup": "fulfilment", "acknowledgments": acks}
-        console.api("POST", "/api/v1/ack/batch", json=body)
+        asked = {"batch": 1, "consumerGroup": "fulfilment", "subscriptionMode": "all"}
+        for error, _ in FAILED:
+            path = f"/api/v1/pop/queue/{SHOP}"
+            [message] = console.api("GET", path, params=asked).json()["messages"]
+            ack = {name: message[name] for name in ("transactionId", "partitionId", "leaseId")}
+            ack |= {"consumerGroup": "fulfilment", "status": "dlq", "error": error}
+            assert console.api("POST", "/api/v1/ack", json=ack).json()[0]["dlq"]
         yield console
 
 
