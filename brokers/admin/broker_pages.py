@@ -1,7 +1,9 @@
 """Brokers: which were seen lately and how they are, their mesh, and what lies in their spools.
 
-What PostgreSQL knows of all brokers is a minute old: each writes down its last minute. What the
-broker that answers knows (its peers, its own disk) is of this moment.
+What PostgreSQL knows of all brokers is a minute old: each writes down its last minute, and what
+lies in its spool. A broker whose database is away cannot: of its spool nothing is known then, and
+least of all that it is empty. What the broker that answers knows (its peers, its own disk) is of
+this moment.
 
 Imports deeds, models, services/{mesh,workers}, site, things. Registered by registered.py.
 """
@@ -20,10 +22,16 @@ from brokers.runtime import Broker
 from brokers.services import mesh, workers
 from brokers.services.workers import Spools
 
-SEEN = timedelta(minutes=10)
+SEEN = timedelta(hours=1)
+# A broker that wrote nothing down for so long is told as silent.
+SILENT = timedelta(seconds=150)
 ROWS_MAX = 500
 FILES_SHOWN = 200
 MEGABYTE = 1_048_576
+NOTE = (
+    "As each wrote down its latest minute, within the last hour. A broker without its database"
+    " writes nothing down, while its spool may grow."
+)
 
 
 def overview(request: HttpRequest) -> HttpResponse:
@@ -37,14 +45,15 @@ async def _here(broker: Broker) -> tuple[dict[str, Any], Spools]:
 
 
 def _brokers() -> Section:
-    since = datetime.now(UTC) - SEEN
-    latest: dict[str, BrokerHistory] = {}
-    for row in BrokerHistory.objects.filter(bucket__gte=since).order_by("-bucket")[:ROWS_MAX]:
-        latest.setdefault(row.server_id, row)
+    now = datetime.now(UTC)
+    heard = BrokerHistory.objects.filter(bucket__gte=now - SEEN)
+    by_broker = heard.order_by("server_id", "-bucket").distinct("server_id")
+    latest = list(by_broker[: ROWS_MAX + 1])
     rows = [
         (
             one.server_id,
-            f"{one.bucket:%H:%M} UTC",
+            _heard(one, now),
+            *_told_spool(one, now),
             one.push_messages,
             one.pop_messages,
             one.ack_messages,
@@ -56,18 +65,38 @@ def _brokers() -> Section:
             f"{one.pool_size - one.pool_idle} of {one.pool_size}",
             duration(timedelta(seconds=one.uptime_s)),
         )
-        for _, one in sorted(latest.items())
+        for one in latest[:ROWS_MAX]
     ]
     return Section(
         title="Brokers seen",
         columns=(
-            "Broker", "Minute", "Pushed", "Popped", "Acked", "Database errors", "Pops waiting",
-            "Loop late by at most", "CPU", "Memory", "Connections in use", "Up since",
+            "Broker", "Heard of", "Spool: waiting", "Spool: bytes", "Spool: set aside", "Pushed",
+            "Popped", "Acked", "Database errors", "Pops waiting", "Loop late by at most", "CPU",
+            "Memory", "Connections in use", "Up for",
         ),
         rows=rows,
-        note="As each has written down its last whole minute, within the last ten minutes.",
-        empty="No broker has written down a minute in the last ten.",
+        note=NOTE + (f" The first {ROWS_MAX}." if len(latest) > ROWS_MAX else ""),
+        empty="No broker has written down a minute in the last hour.",
     )  # fmt: skip
+
+
+def _is_silent(row: BrokerHistory, now: datetime) -> bool:
+    return now - row.bucket > SILENT
+
+
+def _heard(row: BrokerHistory, now: datetime) -> str:
+    silent = "silent, last " if _is_silent(row, now) else ""
+    return f"{silent}{row.bucket:%H:%M} UTC, {ago(row.bucket)} ago"
+
+
+def _told_spool(row: BrokerHistory, now: datetime) -> tuple[Any, ...]:
+    """Of a broker that is silent by now: what it told, as that."""
+    told = (row.spool_pending, row.spool_bytes, row.spool_failed)
+    if row.spool_pending is None:
+        return ("unknown",) * 3
+    if _is_silent(row, now):
+        return tuple(f"unknown, last {one}" for one in told)
+    return told
 
 
 def _peers(told: dict[str, Any]) -> Section:
@@ -103,7 +132,7 @@ def _spools(spools: Spools) -> Section:
             "Messages set aside", "Writes failed", "Bytes free", "Database takes it",
         ),
         rows=rows,
-        note="Of the broker that answers; each other one tells its own.",
+        note="Of the broker that answers, and of this moment.",
     )  # fmt: skip
 
 

@@ -20,6 +20,8 @@ admin.site.unregister([User, Group])
 @admin.register(User)
 class OperatorAdmin(AuditedAdmin, UserAdmin):
     show_full_result_count = False
+    # Facts, and not for anybody to write.
+    readonly_fields = ("last_login", "date_joined")
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         if not change:

@@ -91,9 +91,9 @@ class History:
         totals = {name: getattr(broker.counters, name) for name in COUNTERS}
         errors, max_ms, lag = Failed.calls, self.loop_lag_max_ms, broker.tally.take_lag()
         self.loop_lag_max_ms = 0.0
-        values = [totals[name] - self._written[name] for name in COUNTERS]
+        values: list[int | None] = [totals[name] - self._written[name] for name in COUNTERS]
         values += [errors - self._errors, lag.pop_lag_ms, lag.pop_lag_count, lag.pop_lag_max_ms]
-        values += [int(max_ms * 1000), *self._gauges()]
+        values += [int(max_ms * 1000), *self._gauges(), *self._spool()]
         try:
             async with broker.admission.call_slot("maint"):
                 await history_calls.broker_history_add(
@@ -121,6 +121,13 @@ class History:
             broker.gates.parked_count(),
             int(time.monotonic() - broker.counters.started),
         ]
+
+    def _spool(self) -> list[int | None]:
+        """Messages that wait on this disk, their bytes, messages set aside; unknown without one."""
+        if self._broker.spool is None:
+            return [None] * 3
+        status = self._broker.spool.status()
+        return [status.pending, status.total_bytes, status.failed_events]
 
     def _cpu_shares(self) -> tuple[int, int]:
         """Of one processor since the last look, in hundredths of a percent."""

@@ -17,7 +17,7 @@ from brokers.live.sessions import PERMISSION
 PAGES = (
     ("Dashboard", "live:dashboard", "", PERMISSION),
     ("Queues", "live:queues", "/queues", PERMISSION),
-    ("Dead letters", "admin:brokers_deadletter_changelist", "", "brokers.view_deadletter"),
+    ("Dead letters", "admin:letters", "", "brokers.view_deadletter"),
     ("Admin", "admin:index", "", PERMISSION),
 )
 

@@ -164,9 +164,14 @@ def _brokers(rows: list[BrokerRow]) -> list[dict[str, Any]]:
             "pool_size": row.lasts[POOL_SIZE],
             "parked": exact(row.lasts[PARKED]),
             "up_s": row.lasts[UP_S],
+            "spool": _spool(row.spool),
         }
         for server_id, row in sorted(latest.items())
     ]
+
+
+def _spool(told: list[int | None]) -> dict[str, str | None]:
+    return dict(zip(("pending", "bytes", "set_aside"), map(exact, told), strict=True))
 
 
 PARTS = (

@@ -93,6 +93,11 @@ class Traffic:
             "pool": now.pool,
             "writes": {"in_flight": in_flight, "waiting": waiting, "budget": budget},
             "database_up": now.database_up,
+            "spool": {
+                "pending": str(now.spool.pending),
+                "bytes": str(now.spool.total_bytes),
+                "set_aside": str(now.spool.failed_events),
+            },
         }
 
 

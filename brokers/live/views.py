@@ -84,9 +84,11 @@ HEALTH = (
         "Worst loop delay",
         "Connections",
         "Up for",
+        "Spool",
         wide=True,
         texts=2,
-        note="Messages a second are those of the latest minute that a broker wrote down.",
+        note="Messages a second are those of the latest minute that a broker wrote down, and so is"
+        " all that is told of one that does not answer you.",
     ),
 )
 

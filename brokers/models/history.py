@@ -51,7 +51,8 @@ class QueueCounter(models.Model):
 class BrokerHistory(models.Model):
     """What one broker counted and measured of itself in one minute.
 
-    `cpu_*` are hundredths of a percent of one processor.
+    `cpu_*` are hundredths of a percent of one processor. `spool_*` are what lay on its disk when
+    it last wrote: messages that waited, their bytes, messages set aside; null where not told.
     """
 
     pk = models.CompositePrimaryKey("bucket", "server_id")
@@ -81,6 +82,9 @@ class BrokerHistory(models.Model):
     waiting = models.BigIntegerField(db_default=0)
     parked = models.BigIntegerField(db_default=0)
     uptime_s = models.BigIntegerField(db_default=0)
+    spool_pending = models.BigIntegerField(null=True)
+    spool_bytes = models.BigIntegerField(null=True)
+    spool_failed = models.BigIntegerField(null=True)
 
     class Meta:
         db_table = "queen_broker_history"

@@ -35,7 +35,7 @@ SELECT key, bucket, queues, retention, completed, eviction, events
 """
 BROKER_SERIES = """
 SELECT bucket, server_id, minutes, counts, pop_lag_max_ms, loop_lag_max_us, means, lows, highs,
-       lasts
+       lasts, spool
   FROM queen_broker_series_v1(%s::timestamptz, %s::timestamptz, %s::integer, %s::text)
 """
 WORKLOAD_NOW = """
@@ -121,7 +121,10 @@ class RetentionRow(NamedTuple):
 
 
 class BrokerRow(NamedTuple):
-    """One broker in one bucket; counts and gauges are in the order of the procedure."""
+    """One broker in one bucket; counts and gauges are in the order of the procedure.
+
+    `spool`: how many messages waited on its disk, their bytes, how many were set aside.
+    """
 
     bucket: datetime
     server_id: str
@@ -133,6 +136,7 @@ class BrokerRow(NamedTuple):
     lows: list[int]
     highs: list[int]
     lasts: list[int]
+    spool: list[int | None]
 
 
 class NowRow(NamedTuple):
@@ -168,7 +172,7 @@ async def queue_counter_add(
     )
 
 
-async def broker_history_add(fetch: Fetch, server_id: str, values: Sequence[int]) -> None:
+async def broker_history_add(fetch: Fetch, server_id: str, values: Sequence[int | None]) -> None:
     await fetch(BROKER_HISTORY_ADD, (server_id, array(values)))
 
 

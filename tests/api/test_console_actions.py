@@ -89,6 +89,8 @@ def test_a_role_may_do_what_it_is_for_and_nothing_else(console, wire, filled, mo
         ("/admin/switches/", EVERYBODY),
         ("/admin/brokers-seen/", EVERYBODY),
         ("/admin/brokers/auditentry/", EVERYBODY),
+        ("/admin/brokers/quota/", EVERYBODY),
+        ("/admin/brokers/quota/add/", ()),
         ("/admin/auth/user/", ()),
         ("/admin/auth/group/", ()),
     ],

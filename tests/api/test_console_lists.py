@@ -23,6 +23,8 @@ LISTS = (
     "/admin/brokers/partition/?tenant=00000000-0000-0000-0000-000000000001",
     "/admin/brokers/group/",
     "/admin/brokers/apikey/",
+    "/admin/brokers/quota/",
+    "/admin/brokers/quota/?tenant=00000000-0000-0000-0000-000000000009",
     "/admin/brokers/auditentry/",
 )
 ROWS = 250
@@ -58,7 +60,14 @@ def rows(broker, database):
             " SELECT %s, '', 'purge', number::text FROM generate_series(1, %s) AS number",
             [mark, ROWS],
         )
+        db.execute(
+            "INSERT INTO queen_quota (tenant_id, max_queues, push_rate)"
+            " SELECT gen_random_uuid(), number, 9007199254740993"
+            " FROM generate_series(1, %s) AS number",
+            [ROWS],
+        )
         yield mark, queue_id
+        db.execute("DELETE FROM queen_quota")
         db.execute("DELETE FROM queen_group WHERE queue_id = %s", [queue_id])
         db.execute("DELETE FROM queen_partition WHERE queue_id = %s", [queue_id])
         db.execute("DELETE FROM queen_queue WHERE name LIKE 'list-%'")
@@ -164,6 +173,12 @@ def test_a_filter_matches_names_as_they_are(rows, browser, wire):
     assert "<b>/" not in page
     page = browser.get("/admin/brokers/queue/", {"name": "1000"}).content.decode()
     assert "Nothing here" in page
+
+
+def test_a_bound_of_a_quota_is_shown_digit_for_digit_and_none_as_none(rows, browser):
+    page = browser.get("/admin/brokers/quota/").content.decode()
+    assert "9007199254740993" in page
+    assert "no bound" in page
 
 
 def test_a_number_is_shown_digit_for_digit_and_what_was_not_counted_is_no_zero(

@@ -28,6 +28,7 @@ PAGES = (
     "/admin/brokers/group/",
     "/admin/brokers/apikey/",
     "/admin/brokers/auditentry/",
+    "/admin/brokers/quota/",
     "/admin/switches/",
     "/admin/brokers-seen/",
 )

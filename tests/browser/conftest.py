@@ -6,9 +6,10 @@ console_db        psycopg at it, autocommit
 browser           Chromium, clean
 console           the browser signed in at `console_broker` as a superuser
 visitor           the same, not signed in
+console_at        a factory: the browser at the console of another broker, not signed in
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +69,26 @@ def browser(_chromium: chromium.Browser) -> chromium.Browser:
 
 
 @pytest.fixture
+def console_at(
+    browser: chromium.Browser, tmp_path: Path, pytestconfig: pytest.Config
+) -> Callable[[harness.BrokerProcess, psycopg.Connection[Any]], Console]:
+    shots = pytestconfig.getoption("--screenshots")
+
+    def at(broker: harness.BrokerProcess, db: psycopg.Connection[Any]) -> Console:
+        return Console(
+            browser, broker, db, Path(shots) if shots else tmp_path, documented=bool(shots)
+        )
+
+    return at
+
+
+@pytest.fixture
 def visitor(
-    browser: chromium.Browser,
+    console_at: Callable[[harness.BrokerProcess, psycopg.Connection[Any]], Console],
     console_broker: harness.BrokerProcess,
     console_db: psycopg.Connection[Any],
-    pytestconfig: pytest.Config,
 ) -> Console:
-    shots = pytestconfig.getoption("--screenshots")
-    return Console(browser, console_broker, console_db, Path(shots) if shots else None)
+    return console_at(console_broker, console_db)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ Imports chromium, operators, tests.harness. Used by conftest.py and the tests.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,21 @@ from tests.browser.operators import Operator, make_operator, make_session
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 AXE_RUN = """
-const done = arguments[arguments.length - 1];
-axe.run(document, {resultTypes: ["violations"]}).then(
+const [rules, done] = arguments;
+const asked = {resultTypes: ["violations"]};
+if (rules.length) asked.runOnly = {type: "rule", values: rules};
+axe.run(document, asked).then(
   (found) => done(found.violations.map((one) => ({
     rule: one.id, impact: one.impact, help: one.help,
     where: one.nodes.slice(0, 5).map((node) => node.target.join(" ") + ": " + node.failureSummary),
   }))),
   (error) => done([{rule: "axe itself", help: String(error)}]));
 """
+# What may differ from one colour scheme to the other, where the page is the same.
+OF_COLOURS = ("color-contrast", "link-in-text-block")
 SESSION_COOKIE = "sessionid"
+# What a page of another status than 200 is told of by the browser.
+STATUS = "the server responded with a status of"
 
 
 class Console:
@@ -36,11 +42,15 @@ class Console:
         browser: Browser,
         broker: harness.BrokerProcess,
         db: psycopg.Connection[Any],
-        shots: Path | None,
+        shots: Path,
+        *,
+        documented: bool = False,
     ) -> None:
+        """`shots`: where pictures go; `documented`: they are for the documentation."""
         self.browser = browser
         self.broker = broker
         self.db = db
+        self.documented = documented
         self._shots = shots
 
     @property
@@ -53,10 +63,6 @@ class Console:
             operator = make_operator(self.db, **(as_operator or {"superuser": True}))
         self.browser.cookie(self.url, SESSION_COOKIE, make_session(self.db, operator))
         return operator
-
-    @property
-    def takes_pictures(self) -> bool:
-        return self._shots is not None
 
     def open(self, path: str = "/") -> None:
         self.browser.get(self.url + path)
@@ -73,20 +79,36 @@ class Console:
 
     def check(self, *schemes: str) -> None:
         """Accessible by axe in each colour scheme; nothing complained of; no sideways scroll."""
-        complaints = self.browser.complaints()
-        assert not complaints, complaints
+        found = self.problems(*schemes)
+        assert not found, "\n".join(found)
+
+    def problems(
+        self, *schemes: str, excepted: Collection[str] = (), status: bool = False
+    ) -> list[str]:
+        """What `check` finds; but for rules of axe that are excepted, and where the page has
+        another `status` than 200, for what the browser says of that."""
+        here = self.browser.current_url
+        found = [f"{here}: {one}" for one in self.browser.complaints()]
+        if status:
+            found = [one for one in found if STATUS not in one]
+        # By the driver, not by the page: the policy of the page has no say in it.
+        self.browser.execute_script(AXE.read_text())
+        rules: tuple[str, ...] = ()
         for scheme in schemes or ("light", "dark"):
             # A colour that is on its way to another is neither scheme's.
             self.browser.media(scheme=scheme, motion="reduce")
-            # By the driver, not by the page: the policy of the page has no say in it.
-            self.browser.execute_script(AXE.read_text())
-            found = self.browser.execute_async_script(AXE_RUN)
-            where = f"{self.browser.current_url}, {scheme}"
-            assert not found, f"axe at {where}:\n{json.dumps(found, indent=1)}"
-        self.browser.media(scheme=schemes[-1] if schemes else "dark")
+            violated = self.browser.execute_async_script(AXE_RUN, rules)
+            found += [
+                f"{here}, {scheme}: {json.dumps(one, indent=1)}"
+                for one in violated
+                if one["rule"] not in excepted
+            ]
+            rules = OF_COLOURS
         # What axe itself does is forbidden by some policy, too, and no complaint of the page's.
         self.browser.complaints()
-        assert not self.scrolls_sideways(), f"{self.browser.current_url} is too wide"
+        if self.scrolls_sideways():
+            found.append(f"{here} is too wide")
+        return found
 
     def scrolls_sideways(self) -> bool:
         return bool(
@@ -97,11 +119,9 @@ class Console:
         )
 
     def shoot(self, name: str, ready: Callable[[], None] = lambda: None) -> None:
-        """Pictures for the documentation, if they were asked for (`--screenshots DIRECTORY`):
-        <name>-light, <name>-dark at desktop width, <name>-phone.
+        """Pictures as the documentation has them (`--screenshots DIRECTORY`; else they go where
+        the test's other files go): <name>-light, <name>-dark at desktop width, <name>-phone.
         """
-        if self._shots is None:
-            return
         for kind, scheme, size in (
             ("light", "light", DESKTOP),
             ("dark", "dark", DESKTOP),
@@ -110,6 +130,8 @@ class Console:
             self.browser.media(scheme=scheme, motion="reduce")
             self.browser.size(*size)
             ready()
-            self.browser.picture(self._shots / f"{name}-{kind}.webp")
+            path = self._shots / f"{name}-{kind}.webp"
+            self.browser.picture(path)
+            assert path.read_bytes()[8:12] == b"WEBP", path
         self.browser.media(scheme="light")
         self.browser.size(*DESKTOP)

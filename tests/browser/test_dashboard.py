@@ -1,5 +1,6 @@
 """The dashboard, as somebody sees it who looks after a broker."""
 
+import contextlib
 import json
 import time
 from typing import Any
@@ -14,6 +15,7 @@ from tests.browser.demo import at_work
 from tests.browser.operators import make_operator, make_session
 from tests.process.gateway import Gateway
 
+AWAY = ("silent", "beside")
 BEYOND_FLOATS = 9_007_199_254_740_993
 # Sockets that a test can end, and forbid.
 SOCKETS_IN_HAND = """
@@ -115,7 +117,7 @@ def test_without_a_socket_the_page_asks_and_says_so_until_it_has_one_again(conso
 
 
 def test_what_cannot_be_read_is_shown_as_unknown_and_a_dead_broker_as_that(
-    browser, start_broker, fresh_database
+    browser, console_at, start_broker, fresh_database
 ):
     database = fresh_database()
     gateway = Gateway(database)
@@ -124,7 +126,7 @@ def test_what_cannot_be_read_is_shown_as_unknown_and_a_dead_broker_as_that(
             on=gateway.database, QUEEN_LIVE_INTERVAL_MS="500", STATS_INTERVAL_MS="500"
         )
         with database.connect() as db:
-            console = Console(browser, broker, db, None)
+            console = console_at(broker, db)
             console.sign_in()
         console.push("orders", [1, 2, 3])
         console.open("/")
@@ -147,6 +149,34 @@ def test_what_cannot_be_read_is_shown_as_unknown_and_a_dead_broker_as_that(
         browser.until(lambda page: page.one("#dashboard.old"))
     finally:
         gateway.close()
+
+
+def test_what_lies_in_the_spool_of_a_silent_broker_is_unknown_and_of_another_told(console):
+    console.db.execute(
+        "INSERT INTO queen_broker_history"
+        " (bucket, server_id, spool_pending, spool_bytes, spool_failed)"
+        " VALUES (queen_bucket_v1(now() - interval '5 minutes', 1), 'silent', 0, 0, 0),"
+        " (queen_bucket_v1(now(), 1), 'beside', 7, 2048, 3)"
+    )
+    read = (
+        "return [...document.querySelectorAll('#brokers tr')].map((row) => "
+        "[row.querySelector('th .text')?.textContent, row.lastElementChild.textContent])"
+    )
+
+    def spools(page: Any) -> dict[str, str]:
+        return dict(page.execute_script(read))
+
+    try:
+        console.open("/")
+        shown(console)
+        console.browser.until(lambda page: spools(page).get("silent") == "unknown0 when last heard")
+        assert spools(console.browser)["beside"] == "72.0 KiB, 3 set aside"
+        told = {one for name, one in spools(console.browser).items() if name not in AWAY}
+        assert told == {"0"}, "of the broker that answers"
+    finally:
+        console.db.execute(
+            "DELETE FROM queen_broker_history WHERE server_id = ANY (%s)", [list(AWAY)]
+        )
 
 
 def test_the_dashboard_is_used_with_the_keyboard_alone(console):
@@ -227,13 +257,13 @@ def test_a_page_that_was_signed_out_asks_for_a_login(console):
 
 
 def test_pictures_for_the_documentation(console):
-    """Made when they are asked for; else there is nothing to do."""
-    if not console.takes_pictures:
-        return
-    with at_work(console.url):
+    """Of a broker at work when they are asked for; else that they can be made."""
+    console.push("shop.orders", [{"order": n} for n in range(3)])
+    with at_work(console.url) if console.documented else contextlib.nullcontext():
         console.open("/")
         shown(console)
-        time.sleep(40)  # of charts with something in them
+        if console.documented:
+            time.sleep(40)  # of charts with something in them
         console.shoot("dashboard")
         console.open("/queues/")
         console.shoot("queues")

@@ -6,16 +6,28 @@ became of them is read from the log.
 
 import json
 import uuid
+from collections.abc import Iterator
 
 import pytest
-from selenium.webdriver.common.by import By
 
-from tests.browser.chromium import PHONE
-from tests.browser.operators import PASSWORD, make_operator
+from tests.browser.chromium import DESKTOP, PHONE
+from tests.browser.console import Console
+from tests.browser.forms import fill, follow, press, sign_in
+from tests.browser.operators import make_operator
 from tests.store.calling import Lane
 from tests.store.redriving import payloads_of
 
-BIG = b'{"order": 123456789012345678901234567890, "amount": 1.0}'
+BIG = '{"order": 123456789012345678901234567890, "amount": 1.0}'
+MENDED = '{"order": 123456789012345678901234567891}'
+SHOP, CUSTOMER = "shop.orders", "customer-07"
+TIMEOUT = "timeout at step 7: no answer from warehouse-3 within 30 s"
+FAILED = (
+    ("the bank refused the card", '{"order": 4711, "amount": 18.50, "currency": "EUR"}'),
+    ("the address is not known", '{"order": 4712, "street": "Nowhere 1", "city": "Kraków"}'),
+    (TIMEOUT, BIG),
+    ("no such article: 88-1203", '{"order": 4714, "lines": [{"article": "88-1203", "n": 2}]}'),
+    ("the bank refused the card", '{"order": 4715, "amount": 240.00, "currency": "PLN"}'),
+)
 
 
 @pytest.fixture
@@ -31,62 +43,81 @@ def bury(db, queue: str, *payloads, error: str) -> list[str]:
     return letters
 
 
-def fill(browser, name: str, text: str) -> None:
-    field = browser.one(f"[name={name}]")
-    field.clear()
-    field.send_keys(text)
+@pytest.fixture
+def shop(console_at, start_broker, fresh_database) -> Iterator[Console]:
+    """A console of its own, so that its dashboard counts nothing else: a queue of which a group
+    has taken all messages, and given up on each."""
+    database = fresh_database()
+    quick = {"METRICS_FLUSH_MS": "1000", "STATS_INTERVAL_MS": "500"}
+    broker = start_broker(on=database, QUEEN_LIVE_INTERVAL_MS="500", **quick)
+    with database.connect() as db:
+        console = console_at(broker, db)
+        items = ",".join(
+            f'{{"queue":"{SHOP}","partition":"{CUSTOMER}","payload":{one}}}' for _, one in FAILED
+        )
+        console.api("POST", "/api/v1/push", content=f'{{"items":[{items}]}}'.encode())
+        asked = {"batch": 1, "consumerGroup": "fulfilment", "subscriptionMode": "all"}
+        for error, _ in FAILED:
+            path = f"/api/v1/pop/queue/{SHOP}"
+            [message] = console.api("GET", path, params=asked).json()["messages"]
+            ack = {name: message[name] for name in ("transactionId", "partitionId", "leaseId")}
+            ack |= {"consumerGroup": "fulfilment", "status": "dlq", "error": error}
+            assert console.api("POST", "/api/v1/ack", json=ack).json()[0]["dlq"]
+        yield console
 
 
-def press(browser, selector: str) -> None:
-    """Press it, and wait until another page is there."""
-    before = browser.one("html")
-    browser.one(selector).click()
-    browser.until(lambda now: now.one("html") != before and now.one("#footer, #content"))
+def counted(browser, *, pending: int, dead: int) -> None:
+    """Wait until the dashboard that is open shows these, as two tiles."""
+    browser.until(
+        lambda page: (
+            (page.text("#tile-pending"), page.text("#tile-dead")) == (str(pending), str(dead))
+        )
+    )
 
 
-def follow(browser, text: str) -> None:
-    before = browser.one("html")
-    browser.find_element(By.LINK_TEXT, text).click()
-    browser.until(lambda now: now.one("html") != before and now.one("#footer, #content"))
-
-
-def test_an_operator_signs_in_finds_a_letter_by_its_error_edits_it_and_sends_it_again(
-    visitor, queue
+def test_an_operator_signs_in_finds_a_letter_by_its_error_edits_it_sends_it_again_and_sees_it_count(
+    shop,
 ):
-    db, browser = visitor.db, visitor.browser
-    operator = make_operator(db, groups=["Operator"])
-    bury(db, queue, {"order": 1}, error="the bank refused")
-    [letter] = bury(db, queue, BIG, error="timeout at step 7")
+    db, browser = shop.db, shop.browser
+    [letter] = db.execute("SELECT id FROM queen_dead_letter WHERE error = %s", [TIMEOUT]).fetchone()
 
-    visitor.open("/admin/dead-letters/")
-    fill(browser, "username", operator.name)
-    fill(browser, "password", PASSWORD)
-    press(browser, "[type=submit]")
-    fill(browser, "queue", queue)
+    operator = make_operator(db, "ann", groups=["Operator"])
+    shop.open("/")
+    sign_in(browser, operator)
+    counted(browser, pending=0, dead=len(FAILED))
+
+    follow(browser, "Dead letters")
+    assert len(browser.all("table.letters tbody tr")) == len(FAILED)
+    shop.shoot("dead-letters")
+    fill(browser, "queue", SHOP)
     fill(browser, "error", "timeout at")
     press(browser, ".finder button")
     [row] = browser.all("table.letters tbody tr")
     assert "123456789012345678901234567890" in row.text
-    visitor.check()
-    visitor.shoot("dead-letters")
+    shop.check()
 
     press(browser, "table.letters th[scope=row] a")
     verbatim = [one.text for one in browser.all("pre.verbatim")]
-    assert verbatim[:2] == ["timeout at step 7", BIG.decode()]
+    assert verbatim[:2] == [TIMEOUT, BIG]
     assert '  "order": 123456789012345678901234567890,' in verbatim[2]
-    visitor.check()
-    visitor.shoot("dead-letter")
+    shop.shoot("dead-letter")
+    shop.check()
     browser.size(*PHONE)
-    visitor.check("light")
+    shop.check("light")
+    browser.size(*DESKTOP)
 
     follow(browser, "Edit and resend")
-    assert browser.one("[name=payload]").get_property("value") == BIG.decode()
-    fill(browser, "payload", '{"order": 123456789012345678901234567891}')
-    visitor.check("light")
+    assert browser.one("[name=payload]").get_property("value") == BIG
+    fill(browser, "payload", MENDED)
+    shop.check("light")
     press(browser, "input[type=submit]")
     assert f"dlq:{letter}" in browser.text(".messagelist")
-    assert len(browser.all("table.letters tbody tr")) == 1, "the other one"
-    assert payloads_of(Lane(db, queue))[-1] == '{"order": 123456789012345678901234567891}'
+    assert len(browser.all("table.letters tbody tr")) == len(FAILED) - 1, "the others"
+    assert payloads_of(Lane(db, SHOP, CUSTOMER))[-1] == MENDED
+
+    follow(browser, "Dashboard")
+    counted(browser, pending=1, dead=len(FAILED) - 1)
+    assert not browser.complaints()
 
 
 def test_what_is_no_json_is_told_beside_the_field_and_can_be_mended(console, queue):
@@ -147,7 +178,7 @@ def test_a_redrive_of_a_thousand_shows_how_far_it_is_until_it_is_done(console, q
     ],
 )
 def test_a_page_is_accessible_in_light_and_dark_and_fits_a_phone(console, queue, path):
-    bury(console.db, queue, BIG, "x" * 400, error="timeout " * 40)
+    bury(console.db, queue, BIG.encode(), "x" * 400, error="timeout " * 40)
     operation = {"op": "put", "ns": queue, "key": "k", "value": {"n": 1}, "forever": True}
     console.api("POST", "/api/v1/kv", json={"operations": [operation]})
     timer = {

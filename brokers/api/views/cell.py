@@ -349,4 +349,5 @@ _NOBODY = BrokerRow(
     lows=[0] * 9,
     highs=[0] * 9,
     lasts=[0] * 9,
+    spool=[None] * 3,
 )

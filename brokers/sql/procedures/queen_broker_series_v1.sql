@@ -11,6 +11,8 @@
 --                       dead_letters, db_errors, pop_lag_ms, pop_lag_count
 --              means, lows, highs, lasts  of 9 gauges: loop_lag_us, cpu_user, cpu_system, rss_bytes, pool_size, pool_idle,
 --                       waiting, parked, uptime_s
+--              spool    the last told of spool_pending, spool_bytes, spool_failed; null where
+--                       its broker did not tell them
 
 CREATE OR REPLACE FUNCTION queen_broker_series_v1(
     p_from      timestamptz,
@@ -21,7 +23,7 @@ CREATE OR REPLACE FUNCTION queen_broker_series_v1(
 RETURNS TABLE (
     bucket timestamptz, server_id text, minutes bigint, counts bigint[], pop_lag_max_ms bigint,
     loop_lag_max_us bigint, means double precision[], lows bigint[], highs bigint[],
-    lasts bigint[]
+    lasts bigint[], spool bigint[]
 )
 LANGUAGE plpgsql
 STABLE
@@ -87,7 +89,11 @@ BEGIN
                 (array_agg(kept.pool_idle ORDER BY kept.bucket DESC))[1],
                 (array_agg(kept.waiting ORDER BY kept.bucket DESC))[1],
                 (array_agg(kept.parked ORDER BY kept.bucket DESC))[1],
-                (array_agg(kept.uptime_s ORDER BY kept.bucket DESC))[1]]
+                (array_agg(kept.uptime_s ORDER BY kept.bucket DESC))[1]],
+           ARRAY[
+                (array_agg(kept.spool_pending ORDER BY kept.bucket DESC))[1],
+                (array_agg(kept.spool_bytes ORDER BY kept.bucket DESC))[1],
+                (array_agg(kept.spool_failed ORDER BY kept.bucket DESC))[1]]
       FROM queen_broker_history kept
      WHERE kept.bucket >= queen_bucket_v1(p_from, p_minutes) AND kept.bucket < p_to
        AND (p_server_id IS NULL OR kept.server_id = p_server_id)

@@ -166,6 +166,7 @@
       number((one) => span(one.loop_lag_max_ms === undefined ? null : one.loop_lag_max_ms / 1000)),
       number((one) => (one.pool ? `${one.pool.size - one.pool.idle} of ${one.pool.size}` : `${one.pool_active} of ${one.pool_size}`)),
       number((one) => span(one.up_s)),
+      number((one) => disk(one, silent(one))),
     ], "No broker has written its history yet.");
   }
 
@@ -175,6 +176,17 @@
     }
     const ago = `heard ${span((now - one.heard) / 1000)} ago`;
     return silent ? { text: `silent, ${ago}`, tone: "bad" } : { text: ago, tone: "good" };
+  }
+
+  /** What waits on a broker's disk. Of one that is silent nobody knows what does by now. */
+  function disk(one, silent) {
+    const { pending, bytes: size, set_aside: aside } = one.spool;
+    if (pending === null) return UNKNOWN;
+    if (silent) return { text: UNKNOWN, note: `${exact(pending)} when last heard`, tone: "bad" };
+    const notes = [];
+    if (pending !== "0") notes.push(bytes(size));
+    if (aside !== "0") notes.push(`${exact(aside)} set aside`);
+    return { text: exact(pending), note: notes.join(", "), tone: notes.length ? "warn" : "" };
   }
 
   // PostgreSQL
