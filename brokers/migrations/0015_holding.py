@@ -7,7 +7,7 @@ STORAGE = "ALTER TABLE queen_holding SET (fillfactor = 50, vacuum_truncate = off
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("brokers", "0013_letters_console"),
+        ("brokers", "0014_spool_figures"),
     ]
 
     operations = [
