@@ -19,6 +19,7 @@ from selenium.common.exceptions import (
     NoSuchElementException,
     StaleElementReferenceException,
     TimeoutException,
+    WebDriverException,
 )
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
@@ -36,6 +37,8 @@ WAIT_S = 60.0
 STALE_MAX = 20
 WEBP_QUALITY = 82
 PICTURE_HEIGHT_MAX = 2000
+# What the driver says where an element went while it was being looked at.
+EXCHANGED = "does not belong to the document"
 FORGIVING = (NoSuchElementException, StaleElementReferenceException)
 
 
@@ -135,6 +138,9 @@ class Browser(webdriver.Chrome):
                 return look()
             except StaleElementReferenceException:
                 continue
+            except WebDriverException as error:
+                if EXCHANGED not in str(error.msg):
+                    raise
         return look()
 
     def cookie(self, url: str, name: str, value: str) -> None:
