@@ -22,6 +22,7 @@ from brokers.config import Config
 PROCEDURES = Path(__file__).resolve().parent.parent / "sql" / "procedures"
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('queen_schema', 0))"
 INSTALLED = "SELECT value FROM queen_system WHERE key = 'procedures'"
+OF_NAME = "SELECT oid::regprocedure::text FROM pg_proc WHERE proname = %s"
 REMEMBER = """
 INSERT INTO queen_system (key, value) VALUES ('procedures', %s::jsonb)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = now()
@@ -45,7 +46,7 @@ def apply_schema(config: Config) -> list[str]:
                 call_command("migrate", verbosity=0, interactive=False)
         finally:
             connections.close_all()
-        return _install(connection)
+        return install_procedures(connection)
 
 
 def check_schema(config: Config) -> None:
@@ -80,7 +81,8 @@ def _migrations_pending() -> bool:
     return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
 
 
-def _install(connection: psycopg.Connection) -> list[str]:
+def install_procedures(connection: psycopg.Connection) -> list[str]:
+    """Those whose text differs from what the database says it holds; returns their names."""
     row = connection.execute(INSTALLED).fetchone()
     installed: dict[str, str] = row[0] if row else {}
     files = procedure_files()
@@ -89,7 +91,18 @@ def _install(connection: psycopg.Connection) -> list[str]:
         # Procedures call each other; their bodies are checked when they run.
         connection.execute("SET LOCAL check_function_bodies = off")
         for name in changed:
-            connection.execute(files[name][0])  # type: ignore[arg-type]
+            _create(connection, name, files[name][0])
         digests = {**installed, **{name: digest for name, (_, digest) in files.items()}}
         connection.execute(REMEMBER, [json.dumps(digests)])
     return changed
+
+
+def _create(connection: psycopg.Connection, name: str, text: str) -> None:
+    """One that answers in another shape than the one in place cannot replace it: that one goes."""
+    try:
+        with connection.transaction():
+            connection.execute(text)  # type: ignore[arg-type]
+    except psycopg.errors.InvalidFunctionDefinition:
+        for (signature,) in connection.execute(OF_NAME, [name]).fetchall():
+            connection.execute(f"DROP FUNCTION {signature}")  # type: ignore[arg-type]
+        connection.execute(text)  # type: ignore[arg-type]
