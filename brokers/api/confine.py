@@ -129,7 +129,9 @@ async def _owners(
 def read(body: bytes, named: Named) -> None:
     """Find every name in a JSON body. What is no JSON is refused, as its handler would."""
     try:
-        waiting: list[Any] = [json.loads(wire.json_text(body), object_pairs_hook=Pairs)]
+        # Numbers name nothing; as integers they would have a limit of digits.
+        text = wire.json_text(body)
+        waiting: list[Any] = [json.loads(text, object_pairs_hook=Pairs, parse_int=float)]
     except RecursionError:
         raise RequestError("bad body: nested too deeply", code="bad_body") from None
     except ValueError as error:

@@ -4,7 +4,7 @@ The batch route, the path routes and the rider of a transaction read an operatio
 value is never decoded; its bytes are cut out. What is wrong is told with a code of the
 contract's closed list, and in words beside it.
 
-Imports config, domain, errors, payloads, scanner, wire. Used by hot.py and hot_kv.py.
+Imports config, domain, errors, payloads, wire. Used by hot.py and hot_kv.py.
 """
 
 import re

@@ -35,7 +35,7 @@ LEASE_EXTENSION_DEFAULT_S = 60
 LEASE_EXTENSION_MAX_S = 31_536_000
 ERROR_TEXT_BYTES_MAX = 65_535
 # Decoding a body of this size takes long enough that others should run meanwhile.
-THREAD_BODY_BYTES = 1_048_576
+THREAD_BODY_BYTES = 262_144
 NO_RAW = msgspec.Raw(b"")
 EMPTY_OBJECT = b"{}"
 

@@ -20,6 +20,9 @@ from brokers.services.queues import OPTIONS, Option
 
 MODE_TEXT_MAX = 100
 
+# Of an integer that is read as one.
+DIGITS_MAX = 400
+
 
 def json_object(body: bytes) -> dict[str, Any]:
     """The body as a JSON object; an empty one is an object without keys."""
@@ -27,7 +30,7 @@ def json_object(body: bytes) -> dict[str, Any]:
     if not text.strip(b" \t\r\n"):
         return {}
     try:
-        value = json.loads(text, parse_constant=_no_constant)
+        value = json.loads(text, parse_constant=_no_constant, parse_int=_integer)
     except RecursionError:
         raise RequestError("bad body: nested too deeply", code="bad_body") from None
     except ValueError as error:
@@ -39,6 +42,12 @@ def json_object(body: bytes) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _integer(digits: str) -> int | float:
+    """Python reads no integer beyond some thousand digits; to every field such a one is too
+    large, and in a key that nobody knows it is nobody's business."""
+    return int(digits) if len(digits) <= DIGITS_MAX else float(digits)
 
 
 class WholeField(serializers.Field):

@@ -4,7 +4,7 @@ An operation is read key by key, because some keys are the server's alone and ar
 by name. The payload comes as base64, perhaps compressed; what it decodes to must be JSON,
 as strictly as in a push, and is kept byte for byte.
 
-Imports domain, errors, payloads, scanner, wire. Used by hot_timers.py and hot.py.
+Imports domain, errors, payloads, tolerant, wire. Used by hot_timers.py and hot.py.
 """
 
 import binascii
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import zstandard
 
-from brokers.api import scanner
+from brokers.api import tolerant
 from brokers.api.wire import (
     INTEGER_MAX,
     INTEGER_MIN,
@@ -203,16 +203,10 @@ def _json_problem(raw: bytes) -> str | None:
     except UnicodeDecodeError as error:
         return f"not UTF-8 (byte {error.start})"
     try:
-        _any.decode(raw)
-        return None
+        _any.decode(tolerant.without_halves(raw)[0] if _surrogate.search(raw) else raw)
     except RecursionError:
         return "nested too deeply"
     except msgspec.MsgspecError as error:
-        if _surrogate.search(raw) is None:
-            return str(error)
-    try:
-        scanner.document(raw)
-    except scanner.Malformed as error:
         return str(error)
     return None
 

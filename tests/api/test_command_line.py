@@ -5,6 +5,9 @@ Method: the command line in this process, against a real broker over HTTP.
 
 import io
 import json
+import os
+import subprocess
+import sys
 import threading
 import uuid
 
@@ -15,6 +18,7 @@ from brokers.config_client import ClientConfig
 from brokers.management.queen.client import Answer, _refused
 from brokers.management.queen.main import main
 from brokers.management.queen.messages import messages_of
+from tests.harness import PROJECT_DIR
 from tests.wire_client import expect
 
 DONE, MISTAKE, BROKEN, NOT_ALLOWED, NOTHING = range(5)
@@ -54,6 +58,24 @@ def test_a_message_is_pushed_popped_and_acked(queen, fresh_queue):
     failed = ("ack", second["partitionId"], second["transactionId"], "--lease", second["leaseId"])
     assert queen(*failed, "--status", "dlq", "--error", "why") == "dead-lettered\n"
     assert "invalid or expired lease" in queen(*typed[:4], uuid.uuid4(), code=MISTAKE)
+
+
+def test_what_is_nested_beyond_reason_is_no_payload(queen, fresh_queue):
+    assert "not JSON" in queen("push", fresh_queue, "[" * 3000 + "]" * 3000, code=MISTAKE)
+
+
+def test_a_number_of_thousands_of_digits_is_pushed_and_shown(broker, fresh_queue):
+    digits = "9" * 5000
+    queen = [sys.executable, "manage.py", "queen"]
+    environment = {**os.environ, "QUEEN_URL": broker.url}
+
+    def typed(*words):
+        return subprocess.run([*queen, *words], cwd=PROJECT_DIR, env=environment, check=True,
+                              capture_output=True, text=True, timeout=120).stdout  # fmt: skip
+
+    typed("push", fresh_queue, "1", digits, "3")
+    shown = typed("tail", fresh_queue, "-o", "json")
+    assert digits in shown and shown.count('"data"') == 3
 
 
 def test_json_is_printed_as_its_producer_wrote_it(queen, fresh_queue):

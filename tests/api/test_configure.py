@@ -102,6 +102,14 @@ def test_every_option_can_be_set_and_is_read_back(wire, fresh_queue):
     assert OTHER_VALUES.items() <= wire.queue(fresh_queue)["options"].items()
 
 
+def test_a_number_of_any_length_in_a_key_that_nobody_knows_is_nobodys_business(wire, fresh_queue):
+    body = b'{"queue":"%b","x":%b}' % (fresh_queue.encode(), b"9" * 5000)
+    expect(wire.http.post("/api/v1/configure", content=body, headers=wire.headers), 200)
+    body = b'{"queue":"%b","options":{"leaseTime":%b}}' % (fresh_queue.encode(), b"9" * 5000)
+    answer = wire.http.post("/api/v1/configure", content=body, headers=wire.headers)
+    assert "leaseTime" in expect(answer, 400).text
+
+
 def test_options_may_stand_at_the_top(wire, fresh_queue):
     body = {"queue": fresh_queue, "leaseTime": 21, "retryLimit": 7, "namespace": "n", "task": "t"}
     answer = expect(wire.post("/api/v1/configure", body), 200).json()

@@ -567,6 +567,14 @@ async def test_a_large_body_is_read_beside_the_loop():
         await confined({"items": [*items, {"queue": "other"}]})
 
 
+def test_a_number_of_any_length_is_no_name_and_hinders_none():
+    named = confine.Named()
+    confine.read(
+        b'{"queue":"a","payload":' + b"9" * 5000 + b',"partitionId":' + b"9" * 500 + b"}", named
+    )
+    assert named.queues == {"a"} and not named.partitions and not named.closed
+
+
 def test_the_loop_is_not_needed_to_read_a_body():
     named = confine.Named()
     confine.read(b'{"queue":"a","payload":{"queue":"b"},"x":[{"partitionId":"p"}]}', named)

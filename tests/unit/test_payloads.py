@@ -369,6 +369,29 @@ def test_the_tolerant_decoder_and_msgspec_agree_where_both_can_read(value, ascii
         assert comparable(tolerant.decode(body, shape)) == comparable(expected)
 
 
+pieces = st.sampled_from(
+    [rb"\ud800", rb"\uDfFf", rb"\uDBfF", rb"\udc00", rb"\ud83d\ude00", rb"\\", rb"\n", rb"\u00e9",
+     b"x", b"ud800", "\ue000".encode(), "\uf8ff".encode(), "\u3400".encode(), "\ub3ff".encode()]
+)  # fmt: skip
+
+
+@given(st.lists(pieces), st.lists(pieces))
+def test_halves_of_pairs_come_out_byte_for_byte_whatever_stands_around_them(payload, name):
+    payload, name = b'["' + b"".join(payload) + b'"]', b'"' + b"".join(name) + b'"'
+    body = b'{"items":[{"queue":' + name + b',"payload":' + payload + b"}]}"
+    [item] = tolerant.decode(body, payloads.PushBody).items
+    assert bytes(item.payload) == payload
+    assert item.queue == json.loads(name)
+
+
+def test_a_text_of_halves_is_read_where_it_holds_many_a_mark_itself():
+    full = "".join(chr(one) for one in tolerant.MARKS[:-1]).encode()
+    payload = rb'"\ud800' + full + b'"'
+    body = b'{"items":[{"queue":"q","payload":' + payload + b"}]}"
+    [item] = tolerant.decode(body, payloads.PushBody).items
+    assert bytes(item.payload) == payload
+
+
 def comparable(value):
     """Structs with raw parts, which msgspec compares by identity, as plain values."""
     if isinstance(value, msgspec.Raw):

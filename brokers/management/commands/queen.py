@@ -20,6 +20,8 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def run_from_argv(self, argv: list[str]) -> None:
+        # A message may hold a number of any length, and what was popped must be shown.
+        sys.set_int_max_str_digits(0)
         sys.exit(main(argv[2:], environment.client_from_environment()))
 
     def add_arguments(self, parser: CommandParser) -> None:

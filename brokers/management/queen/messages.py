@@ -115,7 +115,7 @@ def _payload(given: str, *, as_text: bool) -> str:
         return json.dumps(given)
     try:
         json.loads(given, parse_constant=_no_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Failed(f"not JSON ({error}): {given[:80]}; --text pushes it as a text") from None
     return given
 

@@ -181,5 +181,5 @@ def _value(text: str) -> Any:
     """JSON where it is some, else the text itself."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

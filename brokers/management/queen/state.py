@@ -221,6 +221,6 @@ def _json(given: str) -> str:
     """What was given, if it is JSON."""
     try:
         json.loads(given)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Failed(f"not JSON ({error}): {given[:80]}") from None
     return given
