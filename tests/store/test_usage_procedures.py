@@ -13,6 +13,7 @@ import pytest
 
 from brokers.domain import KvOperation
 from brokers.store import quota_calls, timer_calls
+from tests.harness import eventually
 from tests.store import timer_calling
 from tests.store.calling import call
 from tests.store.kv_calling import run
@@ -93,6 +94,46 @@ def test_brokers_that_add_remove_prune_and_count_stay_exact_and_never_deadlock(d
         assert sum(pool.map(work, range(CONNECTIONS))) > 0, "nobody met a quota"
     for tenant in tenants:
         assert kept(db, tenant, "kv") == stored(db, tenant)
+
+
+HELD = """
+CREATE TABLE gate (shut integer);
+INSERT INTO gate VALUES (1);
+CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    WHILE EXISTS (SELECT FROM gate) LOOP
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER wait_at_gate AFTER UPDATE ON queen_kv
+   FOR EACH ROW WHEN (NEW.key = 'k2') EXECUTE FUNCTION wait_at_gate();
+"""
+SLEEPS = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep')"
+
+
+def test_what_another_call_does_to_a_key_that_was_busy_is_counted_by_that_call_alone(
+    fresh_database,
+):
+    def put(key):
+        return tenant, KvOperation(op="put", namespace="n", key=key, value=b"1")
+
+    options = {"wait_ms": 0, "bytes_max": 10**9}
+    database = fresh_database()
+    with database.connect() as db, database.connect() as other, database.connect() as third:
+        tenant = metered(db, max_rows=8)
+        call(db, run, [put("k1")], **options)
+        db.execute(HELD)
+        other.execute("BEGIN")
+        gone = KvOperation(op="delete", namespace="n", key="k1")
+        call(other, run, [(tenant, gone)], **options)
+        with ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(call, third, run, [put("k1"), put("k2")], **options)
+            eventually(lambda: db.execute(SLEEPS).fetchone()[0])
+            other.execute("COMMIT")
+            db.execute("DELETE FROM gate")
+            slow.result(timeout=60)
+        assert kept(db, tenant, "kv") == stored(db, tenant) == (1, 4)
 
 
 def test_timers_that_come_and_go_are_counted(database, db):

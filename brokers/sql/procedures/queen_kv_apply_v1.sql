@@ -70,6 +70,7 @@ DECLARE
     v_spent   bigint := 0;
     v_lost    boolean := false;
     v_metered uuid[];
+    v_weighed smallint[];
     v_before  bigint[];
 BEGIN
     -- Not to be waited for means: not at the row of somebody's unfinished insert either.
@@ -124,9 +125,16 @@ BEGIN
                AND (quota.max_rows IS NOT NULL OR quota.max_bytes IS NOT NULL)
              ORDER BY quota.tenant_id);
         IF cardinality(v_metered) > 0 THEN
+            -- What somebody else holds may change meanwhile, and that is for them to tell.
+            v_weighed := ARRAY(
+                SELECT CASE WHEN concat_ws(chr(30), asked.tenant, asked.ns, asked.key)
+                                 = ANY (v_busy) THEN 0 ELSE asked.op END::smallint
+                  FROM unnest(p_tenants, p_ops, p_namespaces, p_keys)
+                       WITH ORDINALITY AS asked(tenant, op, ns, key, place)
+                 ORDER BY asked.place);
             v_before := ARRAY(
                 SELECT unnest(ARRAY[weight.rows, weight.bytes])
-                  FROM queen_kv_weight_v1(v_metered, p_tenants, p_ops, p_namespaces, p_keys)
+                  FROM queen_kv_weight_v1(v_metered, p_tenants, v_weighed, p_namespaces, p_keys)
                        AS weight);
         END IF;
     END IF;
@@ -276,7 +284,7 @@ BEGIN
         PERFORM queen_usage_add_v1(
                     after.tenant_id, 'kv', after.rows - v_before[2 * after.no - 1],
                     after.bytes - v_before[2 * after.no])
-           FROM queen_kv_weight_v1(v_metered, p_tenants, p_ops, p_namespaces, p_keys)
+           FROM queen_kv_weight_v1(v_metered, p_tenants, v_weighed, p_namespaces, p_keys)
                 WITH ORDINALITY AS after(tenant_id, rows, bytes, no);
     END IF;
 
