@@ -5,7 +5,7 @@ dead letters of which nine in ten lie in one queue, the history of a broker that
 queues, and beside them traces, entries, timers, stream state and redrives. Whole segments are
 copies of a few, so that a fill takes minutes. `Known` names what there is to ask for.
 
-Used by management_scale.py.
+Used by management_scale.py, console_scale.py and test_plans.py.
 """
 
 import uuid
@@ -197,8 +197,8 @@ SELECT lane.uid::text, message.literal, letter.transaction_id,
  LIMIT 1"""
 
 
-def fill(db: psycopg.Connection[Any], volume: Volume) -> Known:
-    """Fill all tables; prints what takes how long."""
+def fill(db: psycopg.Connection[Any], volume: Volume, *, analyze: bool = True) -> Known:
+    """Fill all tables; prints how many rows each got."""
     _variants(db)
     values = {
         "tenant": str(DEFAULT_TENANT),
@@ -211,8 +211,9 @@ def fill(db: psycopg.Connection[Any], volume: Volume) -> Known:
     for name, statement in TABLES.items():
         done = db.execute(statement, values)
         print(f"  {name}: {done.rowcount}", flush=True)
-    # What autovacuum comes to by itself within minutes of such a load.
-    db.execute("VACUUM ANALYZE")
+    if analyze:
+        # What autovacuum comes to by itself within minutes of such a load.
+        db.execute("VACUUM ANALYZE")
     row = db.execute(KNOWN, [VARIANTS]).fetchone()
     assert row is not None
     partition, message, letter, query, redrive = row

@@ -61,8 +61,12 @@ BEGIN
              ORDER BY paged.name
              LIMIT v_left OFFSET v_skip
           ) AS lane
-          LEFT JOIN queen_cursor place
-                 ON place.partition_id = lane.id AND place.consumer_group = p_group
+          LEFT JOIN LATERAL (
+            SELECT held.committed, held.total_consumed, held.lease_expires_at
+              FROM queen_cursor held
+             WHERE held.partition_id = lane.id AND held.consumer_group = p_group
+             LIMIT 1
+         ) AS place ON true
          CROSS JOIN LATERAL queen_group_place_v1(
                  lane.last_offset, lane.log_start, lane.last_created_at, place.committed,
                  v_met.start_at) AS reach

@@ -41,9 +41,13 @@ BEGIN
                (array_agg(lane.id ORDER BY first.at) FILTER (WHERE first.at IS NOT NULL))[1:100]
                    AS oldest
           FROM queen_partition lane
-          LEFT JOIN queen_cursor place
-                 ON place.partition_id = lane.id
-                AND place.consumer_group = registered.consumer_group
+          LEFT JOIN LATERAL (
+            SELECT held.partition_id, held.committed, held.total_consumed
+              FROM queen_cursor held
+             WHERE held.partition_id = lane.id
+               AND held.consumer_group = registered.consumer_group
+             LIMIT 1
+         ) AS place ON true
          CROSS JOIN LATERAL queen_group_place_v1(
                  lane.last_offset, lane.log_start, lane.last_created_at, place.committed,
                  registered.start_at) AS reach

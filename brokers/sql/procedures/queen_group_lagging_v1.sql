@@ -48,8 +48,12 @@ BEGIN
       ) AS suspect
      CROSS JOIN LATERAL unnest(suspect.oldest) WITH ORDINALITY AS asked(partition_id, no)
       JOIN queen_partition lane ON lane.id = asked.partition_id
-      LEFT JOIN queen_cursor place
-             ON place.partition_id = lane.id AND place.consumer_group = suspect.consumer_group
+      LEFT JOIN LATERAL (
+        SELECT held.committed
+          FROM queen_cursor held
+         WHERE held.partition_id = lane.id AND held.consumer_group = suspect.consumer_group
+         LIMIT 1
+     ) AS place ON true
      CROSS JOIN LATERAL queen_group_place_v1(
              lane.last_offset, lane.log_start, lane.last_created_at, place.committed,
              suspect.start_at) AS reach

@@ -91,10 +91,11 @@ BEGIN
                                   lane.last_offset) END
           FROM unnest(p_jobs, p_candidates) AS candidate(job, partition_id)
           JOIN queen_partition lane
-            ON lane.id = candidate.partition_id AND lane.id = ANY (v_missing)
+            ON lane.id = candidate.partition_id
           JOIN queen_group registered
             ON registered.queue_id = lane.queue_id
            AND registered.consumer_group = p_groups[candidate.job]
+         WHERE candidate.partition_id = ANY (v_missing)
          ORDER BY lane.id, registered.consumer_group
         ON CONFLICT DO NOTHING;
         v_durable := true;

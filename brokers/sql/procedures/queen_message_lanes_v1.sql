@@ -68,9 +68,13 @@ BEGIN
             SELECT lane.id
               FROM (SELECT DISTINCT unnest(v_letters) AS id) AS failed
               JOIN queen_partition lane ON lane.id = failed.id
-              JOIN queen_message_queues_v1(p_tenant_id, p_queue, p_namespace, p_task, p_from,
-                                           v_now) AS queue
-                ON queue.id = lane.queue_id
+             CROSS JOIN LATERAL (
+                SELECT meant.since
+                  FROM queen_message_queues_v1(p_tenant_id, p_queue, p_namespace, p_task, p_from,
+                                               v_now) AS meant
+                 WHERE meant.id = lane.queue_id
+                 LIMIT 1
+             ) AS queue
              WHERE lane.last_write_at >= queue.since - interval '1 second'
              ORDER BY lane.last_write_at DESC
              LIMIT p_limit;

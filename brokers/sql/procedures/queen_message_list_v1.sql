@@ -79,9 +79,12 @@ BEGIN
           FROM unnest(v_lanes) AS asked(id)
           JOIN queen_partition lane ON lane.id = asked.id
           JOIN queen_queue queue ON queue.id = lane.queue_id
-          LEFT JOIN queen_cursor queue_mode
-                 ON queue_mode.partition_id = lane.id
-                AND queue_mode.consumer_group = '__QUEUE_MODE__'
+          LEFT JOIN LATERAL (
+            SELECT held.committed, held.lease_expires_at, held.batch_end
+              FROM queen_cursor held
+             WHERE held.partition_id = lane.id AND held.consumer_group = '__QUEUE_MODE__'
+             LIMIT 1
+         ) AS queue_mode ON true
          CROSS JOIN LATERAL (
             -- From one group to the next in the index, however many letters each has.
             WITH RECURSIVE who AS (
@@ -246,9 +249,12 @@ BEGIN
       JOIN queen_queue queue ON queue.id = lane.queue_id
       JOIN queen_segment segment
         ON segment.partition_id = sized.id AND segment.base_offset = sized.base_offset
-      LEFT JOIN queen_cursor queue_mode
-             ON queue_mode.partition_id = sized.id
-            AND queue_mode.consumer_group = '__QUEUE_MODE__'
+      LEFT JOIN LATERAL (
+        SELECT held.lease_expires_at
+          FROM queen_cursor held
+         WHERE held.partition_id = sized.id AND held.consumer_group = '__QUEUE_MODE__'
+         LIMIT 1
+     ) AS queue_mode ON true
      CROSS JOIN LATERAL (
         SELECT count(*)::integer AS groups,
                (count(*) FILTER (WHERE reader.committed >= sized.message_offset))::integer

@@ -20,6 +20,7 @@ LANGUAGE plpgsql
 STABLE
 SET plan_cache_mode = force_custom_plan
 SET enable_seqscan = off
+SET enable_nestloop = off
 SET jit = off
 AS $$
 #variable_conflict use_column

@@ -40,8 +40,12 @@ BEGIN
     SELECT coalesce(bool_or(queue.id IS NULL), false), coalesce(bool_or(lane.id IS NULL), false)
       INTO v_missing_queues, v_missing
       FROM unnest(p_queues, p_partitions) AS asked(queue, lane)
-      LEFT JOIN queen_queue queue
-             ON queue.tenant_id = p_tenant_id AND queue.name = asked.queue
+      LEFT JOIN LATERAL (
+        SELECT held.id
+          FROM queen_queue held
+         WHERE held.tenant_id = p_tenant_id AND held.name = asked.queue
+         LIMIT 1
+     ) AS queue ON true
       LEFT JOIN queen_partition lane
              ON lane.queue_id = queue.id AND lane.name = asked.lane;
 
@@ -57,8 +61,12 @@ BEGIN
         INSERT INTO queen_partition (queue_id, name)
         SELECT DISTINCT queue.id, asked.lane
           FROM unnest(p_queues, p_partitions) AS asked(queue, lane)
-          JOIN queen_queue queue
-            ON queue.tenant_id = p_tenant_id AND queue.name = asked.queue
+         CROSS JOIN LATERAL (
+            SELECT held.id
+              FROM queen_queue held
+             WHERE held.tenant_id = p_tenant_id AND held.name = asked.queue
+             LIMIT 1
+         ) AS queue
          WHERE NOT EXISTS (
                SELECT FROM queen_partition lane
                 WHERE lane.queue_id = queue.id AND lane.name = asked.lane)
@@ -74,8 +82,12 @@ BEGIN
     SELECT asked.no::integer, queue.id, queue.config_version, queue.encryption_enabled,
            lane.id, lane.uid
       FROM unnest(p_queues, p_partitions) WITH ORDINALITY AS asked(queue, lane, no)
-      JOIN queen_queue queue
-        ON queue.tenant_id = p_tenant_id AND queue.name = asked.queue
+     CROSS JOIN LATERAL (
+        SELECT held.id, held.config_version, held.encryption_enabled
+          FROM queen_queue held
+         WHERE held.tenant_id = p_tenant_id AND held.name = asked.queue
+         LIMIT 1
+     ) AS queue
       JOIN queen_partition lane
         ON lane.queue_id = queue.id AND lane.name = asked.lane;
 END;

@@ -17,5 +17,10 @@ AS $$
     SELECT DISTINCT queue.name
       FROM unnest(p_partition_uids) AS asked(uid)
       JOIN queen_partition lane ON lane.uid = asked.uid
-      JOIN queen_queue queue ON queue.id = lane.queue_id AND queue.tenant_id = p_tenant_id
+     CROSS JOIN LATERAL (
+        SELECT held.name
+          FROM queen_queue held
+         WHERE held.id = lane.queue_id AND held.tenant_id = p_tenant_id
+         LIMIT 1
+     ) AS queue
 $$;

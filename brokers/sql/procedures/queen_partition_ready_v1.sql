@@ -38,8 +38,12 @@ BEGIN
                greatest(coalesce(place.committed, -1), lane.log_start - 1) AS floor
           FROM queen_queue queue
           JOIN queen_partition lane ON lane.queue_id = queue.id
-          LEFT JOIN queen_cursor place
-                 ON place.partition_id = lane.id AND place.consumer_group = p_group
+          LEFT JOIN LATERAL (
+            SELECT held.committed, held.leased_at, held.lease_expires_at, held.retry_at
+              FROM queen_cursor held
+             WHERE held.partition_id = lane.id AND held.consumer_group = p_group
+             LIMIT 1
+         ) AS place ON true
          WHERE queue.id = ANY (p_queue_ids) AND NOT queue.paused
            AND (p_partition_id IS NULL OR lane.id = p_partition_id)
            AND lane.last_offset > greatest(coalesce(place.committed, -1), lane.log_start - 1)

@@ -18,6 +18,11 @@ AS $$
            coalesce(known.partitions, (SELECT count(*) FROM queen_partition lane
                                         WHERE lane.queue_id = queue.id))
       FROM unnest(p_names) AS asked(name)
-      JOIN queen_queue queue ON queue.tenant_id = p_tenant_id AND queue.name = asked.name
+     CROSS JOIN LATERAL (
+        SELECT held.id, held.name
+          FROM queen_queue held
+         WHERE held.tenant_id = p_tenant_id AND held.name = asked.name
+         LIMIT 1
+     ) AS queue
       LEFT JOIN queen_queue_statistics known ON known.queue_id = queue.id
 $$;

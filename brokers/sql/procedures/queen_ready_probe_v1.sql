@@ -64,9 +64,12 @@ BEGIN
                        coalesce(place.lease_expires_at > v_now, false) AS leased
                   FROM queen_queue queue
                   JOIN queen_partition lane ON lane.queue_id = queue.id
-                  LEFT JOIN queen_cursor place
-                         ON place.partition_id = lane.id
-                        AND place.consumer_group = p_groups[v_no]
+                  LEFT JOIN LATERAL (
+                    SELECT held.committed, held.lease_expires_at, held.retry_at, held.leased_at
+                      FROM queen_cursor held
+                     WHERE held.partition_id = lane.id AND held.consumer_group = p_groups[v_no]
+                     LIMIT 1
+                 ) AS place ON true
                  CROSS JOIN LATERAL queen_ready_due_v1(
                          lane.id, lane.last_offset, lane.log_start, place.committed,
                          greatest(place.lease_expires_at, place.retry_at),
@@ -85,9 +88,12 @@ BEGIN
               FROM queen_queue queue
               JOIN queen_partition lane
                 ON lane.queue_id = queue.id AND lane.last_write_at >= p_since[v_no]
-              LEFT JOIN queen_cursor place
-                     ON place.partition_id = lane.id
-                    AND place.consumer_group = p_groups[v_no]
+              LEFT JOIN LATERAL (
+                SELECT held.committed, held.lease_expires_at, held.retry_at
+                  FROM queen_cursor held
+                 WHERE held.partition_id = lane.id AND held.consumer_group = p_groups[v_no]
+                 LIMIT 1
+             ) AS place ON true
              CROSS JOIN LATERAL queen_ready_due_v1(
                      lane.id, lane.last_offset, lane.log_start, place.committed,
                      greatest(place.lease_expires_at, place.retry_at),
