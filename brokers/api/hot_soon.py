@@ -30,6 +30,8 @@ def push(call: Call) -> Reply | Later | None:
 
 
 def _pushed(call: Call, items: list[PushItem], pushing: push_service.Pushing) -> Reply:
+    if pushing.stored:
+        return Reply(201, render.stored(items, *pushing.told()))
     return hot.push_reply(call, items, pushing.outcomes())
 
 

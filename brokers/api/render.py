@@ -41,6 +41,20 @@ def push(items: Sequence[PushItem], outcomes: Sequence[PushOutcome]) -> bytes:
     return f"[{','.join(parts)}]".encode()
 
 
+def stored(items: Sequence[PushItem], ids: Sequence[str], literals: Sequence[str]) -> bytes:
+    """What `push` makes when every item was queued; `literals` are the transactionIds."""
+    parts: list[str] = []
+    queue, tail = None, ""
+    for index, (item, message_id, literal) in enumerate(zip(items, ids, literals, strict=True)):
+        if item.queue != queue:
+            queue = item.queue
+            tail = f',"queueName":{encode_basestring(queue)},"status":"queued"}}'
+        parts.append(
+            f'{{"index":{index},"message_id":"{message_id}","transaction_id":{literal}{tail}'
+        )
+    return f"[{','.join(parts)}]".encode()
+
+
 def pop(result: PopResult) -> bytes:
     """The envelope of a delivery, or of an empty conflating one."""
     flags = ""

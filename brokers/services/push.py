@@ -97,6 +97,22 @@ class Pushing:
         if self._left == 0 and not self.finished.done():
             self.finished.set_result(None)
 
+    @property
+    def stored(self) -> bool:
+        """All of it was stored, and nothing of it had been before."""
+        return all(parcel.stored for _, parcel in self._placed)
+
+    def told(self) -> tuple[list[str], list[str]]:
+        """Message ids and the literals of the transactionIds, in request order."""
+        if len(self._placed) == 1:
+            [(_, parcel)] = self._placed
+            return self._ids, parcel.literals
+        literals = [""] * len(self._ids)
+        for positions, parcel in self._placed:
+            for position, literal in zip(positions, parcel.literals, strict=True):
+                literals[position] = literal
+        return self._ids, literals
+
     def outcomes(self) -> list[PushOutcome]:
         """One an item, in request order."""
         items, ids = self._items, self._ids

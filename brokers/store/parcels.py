@@ -38,10 +38,20 @@ class Path(Enum):
 class Parcel:
     """What one request pushes to one partition, in order. `outcomes` fills up as it is stored.
 
-    `sealed` are the flags of the messages, where some are encrypted already: see sealing.py.
+    `stored`: all of it was, and nothing of it had been before. `sealed` are the flags of the
+    messages, where some are encrypted already: see sealing.py.
     """
 
-    __slots__ = ("frames", "ids", "literals", "outcomes", "sealed", "size_bytes", "waiter")
+    __slots__ = (
+        "_outcomes",
+        "frames",
+        "ids",
+        "literals",
+        "sealed",
+        "size_bytes",
+        "stored",
+        "waiter",
+    )
 
     def __init__(
         self,
@@ -55,12 +65,25 @@ class Parcel:
         self.frames = frames_
         self.sealed = sealed
         self.size_bytes = sum(map(len, frames_))
-        # One an item; None while it is not settled.
-        self.outcomes: list[Outcome] | None = None
+        self.stored = False
+        self._outcomes: list[Outcome] | None = None
         self.waiter: Callable[[], None] | None = None
 
+    @property
+    def outcomes(self) -> list[Outcome] | None:
+        """One an item; None while it is not settled."""
+        if self.stored and self._outcomes is None:
+            self._outcomes = [("queued", one, None) for one in self.ids]
+        return self._outcomes
+
     def settle(self, outcomes: list[Outcome]) -> None:
-        self.outcomes = outcomes
+        self._outcomes = outcomes
+        if self.waiter is not None:
+            self.waiter()
+
+    def settle_stored(self) -> None:
+        """The usual end, which most are told as a whole: no outcome is made for each item."""
+        self.stored = True
         if self.waiter is not None:
             self.waiter()
 
@@ -140,7 +163,7 @@ class Load:
         positions, originals = verdict.duplicate_positions, verdict.duplicate_ids
         if not positions or not originals:
             for parcel in self.parcels:
-                parcel.settle([("queued", one, None) for one in parcel.ids])
+                parcel.settle_stored()
             return self.count()
         duplicates = dict(zip(positions, originals, strict=True))
         position = 0
