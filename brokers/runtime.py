@@ -345,13 +345,13 @@ class Broker:
                     schema_applied = True
                 self._meet(await self._look_twice())
             except install.SchemaMismatch as error:
-                log.error("%s", error)
+                self._away.tell(str(error))
                 self._now_ready(False)
             except StoreError as error:
                 self._away.tell(self._watch_lane.failure or error.text)
                 self._now_ready(False)
             except Exception as error:
-                log.warning("the database is not ready: %s", error)
+                self._away.tell(str(error))
                 self._now_ready(False)
             else:
                 self._now_ready(True)

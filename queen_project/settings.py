@@ -30,11 +30,11 @@ ASGI_APPLICATION = "queen_project.asgi.application"
 
 INSTALLED_APPS = [
     "brokers.admin.apps.ConsoleConfig",  # django.contrib.admin, with our site
+    "brokers",  # before apps that have commands of the same names
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
-    "brokers",  # before staticfiles, which has a runserver too
     "django.contrib.staticfiles",
     "rest_framework",
     "channels",

@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 
 import psycopg
+from django.apps import apps
 from django.core.management import call_command
 from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
@@ -30,7 +31,8 @@ ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = now()
 
 
 class SchemaMismatch(Exception):
-    """The database holds other procedures than this release, and we may not change them."""
+    """The database holds other procedures than this release, and we may not change them; or it
+    is another Django project's, with whom we would share users, sessions and migrations."""
 
 
 def apply_schema(config: Config) -> list[str]:
@@ -42,7 +44,9 @@ def apply_schema(config: Config) -> list[str]:
         connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         connection.execute(LOCK)
         try:
-            if _migrations_pending():
+            executor = MigrationExecutor(connections["default"])
+            _refuse_foreign(executor)
+            if executor.migration_plan(executor.loader.graph.leaf_nodes()):
                 call_command("migrate", verbosity=0, interactive=False)
         finally:
             connections.close_all()
@@ -76,9 +80,13 @@ def procedure_files() -> dict[str, tuple[str, str]]:
     return files
 
 
-def _migrations_pending() -> bool:
-    executor = MigrationExecutor(connections["default"])
-    return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+def _refuse_foreign(executor: MigrationExecutor) -> None:
+    strangers = {app for app, _ in executor.loader.applied_migrations} - set(apps.app_configs)
+    if strangers:
+        raise SchemaMismatch(
+            "the database belongs to another Django project, with migrations of"
+            f" {', '.join(sorted(strangers))}: give the broker a database of its own (PG_DATABASE)"
+        )
 
 
 def install_procedures(connection: psycopg.Connection) -> list[str]:

@@ -147,7 +147,7 @@ def test_a_queue_is_configured_described_listed_and_deleted(queen, fresh_queue):
     assert "--yes" in queen("queue", "delete", fresh_queue, code=MISTAKE)
     assert queen("queue", "delete", fresh_queue, "--yes") == "deleted\n"
     queen("queue", "delete", fresh_queue, "--yes", code=NOTHING)
-    queen("queue", "list", "--namespace", "of nobody", code=NOTHING)
+    assert queen("queue", "list", "--namespace", "of nobody", code=NOTHING) == "nothing there\n"
 
 
 def test_a_queue_is_paused_resumed_and_purged(queen, fresh_queue):
@@ -184,7 +184,7 @@ def test_dead_letters_are_listed_replayed_and_purged(queen, fresh_queue):
     assert "--yes" in queen("dlq", "purge", fresh_queue, code=MISTAKE)
     assert queen("dlq", "purge", fresh_queue, "--yes") == "1 deleted\n"
     queen("dlq", "purge", fresh_queue, "--yes", code=NOTHING)
-    queen("dlq", "list", fresh_queue, code=NOTHING)
+    assert queen("dlq", "list", fresh_queue, code=NOTHING) == "nothing there\n"
 
 
 def test_dead_letters_are_moved_by_a_job_that_is_watched(queen, fresh_queue):
@@ -226,7 +226,7 @@ def test_groups_are_listed_described_moved_and_deleted(queen, wire, fresh_queue)
     assert group in queen("groups", "list", "--queue", fresh_queue)
     [listed] = queen.json("groups", "list", "--queue", fresh_queue)
     assert (listed["name"], listed["totalLag"]) == (group, 2)
-    queen("groups", "list", "--queue", "of nobody", code=NOTHING)
+    assert queen("groups", "list", "--queue", "of nobody", code=NOTHING) == "nothing there\n"
     assert group in queen("lag")
     queen("lag", "--min-seconds", 10**8, code=NOTHING)
     assert "Default" in queen("groups", "describe", group)

@@ -103,7 +103,7 @@ def test_a_fresh_broker_says_how_to_create_the_first_operator_and_once_there_is_
     environment = embedded_environment(data_dir)
     first = start_broker(**environment)
     assert f"console: http://localhost:{first.port}/ has no operator yet" in first.log
-    assert "python manage.py createsuperuser" in first.log
+    assert f"{sys.executable} manage.py createsuperuser" in first.log
     named = {**os.environ, **environment, "DJANGO_SUPERUSER_PASSWORD": "a long passphrase"}
     subprocess.run(
         [
@@ -141,6 +141,53 @@ def test_brokers_that_start_at_once_apply_the_schema_together(
     for broker in brokers:
         eventually(broker.is_ready, timeout_s=60)
         assert push(broker, fresh_queue, f"from {broker.port}") == "queued"
+
+
+def test_the_database_of_another_django_project_is_refused_and_left_alone(
+    start_broker: StartBroker, fresh_database: Callable[..., Database]
+):
+    theirs = fresh_database(schema=False)
+    with theirs.connect() as db:
+        db.execute(
+            "CREATE TABLE django_migrations"
+            " (id bigserial, app text, name text, applied timestamptz)"
+        )
+        db.execute(
+            "INSERT INTO django_migrations (app, name, applied)"
+            " VALUES ('auth', '0001_initial', now()), ('orders', '0001_initial', now())"
+        )
+        broker = start_broker(on=theirs, ready=False)
+        refusal = "belongs to another Django project, with migrations of orders:"
+        eventually(lambda: refusal in broker.log, timeout_s=60)
+        assert httpx.get(f"{broker.url}/readyz").status_code == 503
+        assert db.execute(
+            "SELECT relname FROM pg_class WHERE relname LIKE 'queen%' OR relname LIKE 'auth%'"
+        ).fetchall() == []  # fmt: skip
+        db.execute("DELETE FROM django_migrations")
+        eventually(broker.is_ready, timeout_s=60)
+        assert broker.log.count(refusal) == 1, "it looks four times a second, and says so once"
+
+
+def test_an_operator_cannot_be_made_where_no_broker_has_been_and_is_told_why(
+    fresh_database: Callable[..., Database],
+):
+    answer = subprocess.run(
+        [sys.executable, "manage.py", "createsuperuser", "--noinput", "--username", "ann"],
+        cwd=PROJECT_DIR,
+        env={
+            **os.environ,
+            **fresh_database(schema=False).environment,
+            "DJANGO_SUPERUSER_PASSWORD": "a long passphrase",
+            "DJANGO_SUPERUSER_EMAIL": "ann@example.com",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert answer.returncode == 1
+    assert "there is no schema in this database yet" in answer.stderr
+    assert "Traceback" not in answer.stderr
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,6 @@ class Command(BaseCommand):
             self.stdout.write(
                 f"console: {scheme}://localhost:{config.server.port}/ has no operator yet and"
                 f" answers only on this machine; create the first one with:"
-                f" python manage.py createsuperuser"
+                f" {sys.executable} manage.py createsuperuser"
             )
         self.stdout.flush()

@@ -51,6 +51,8 @@ class Command(BaseCommand):
                 asyncio.run(self.relay(config))
         except KeyboardInterrupt:
             pass
+        except ConnectionRefusedError as error:
+            raise CommandError(f"FATAL: no mesh there: {error}") from error
         except (NotAllowed, HandshakeError, SessionEnded, TimeoutError, OSError) as error:
             raise CommandError(f"FATAL: {error or type(error).__name__}") from error
 

@@ -104,6 +104,8 @@ def _listed(printer: Printer, rows: list[dict[str, Any]], columns: list[str]) ->
         printer.line(json.dumps(rows, ensure_ascii=False))
     elif rows:
         printer.table(rows, columns)
+    else:
+        printer.said("nothing there")
     return 0 if rows else NOTHING_THERE
 
 

@@ -79,6 +79,8 @@ def list_letters(client: Client, printer: Printer, options: Namespace) -> int:
     elif rows:
         columns = ["id", "queue", "partition", "consumerGroup", "failedAt", "errorMessage"]
         printer.table(rows, [*columns, "data"])
+    else:
+        printer.said("nothing there")
     return 0 if rows else NOTHING_THERE
 
 

@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> Parser:
     """Options that every verb has may stand before it or behind it."""
-    top = Parser(prog="manage.py queen", description=__doc__.split("\n", 1)[1].strip())
+    top = Parser(prog="manage.py queen", description=__doc__.split("\n\n")[1])
     _shared(top, default=None)
     shared = Parser(add_help=False)
     _shared(shared, default=argparse.SUPPRESS)

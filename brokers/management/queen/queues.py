@@ -72,6 +72,8 @@ def list_queues(client: Client, printer: Printer, options: Namespace) -> int:
         ]
         columns = ["name", "state", "partitions", "total", "pending", "processing"]
         printer.table(flat, [*columns, "retainedBytes"])
+    else:
+        printer.said("nothing there")
     return 0 if rows else NOTHING_THERE
 
 

@@ -94,6 +94,8 @@ def list_timers(client: Client, printer: Printer, options: Namespace) -> int:
         printer.table(rows, columns)
         if answer.document["truncated"]:
             printer.said(f"more: --after {answer.document['nextAfter']}")
+    else:
+        printer.said("nothing there")
     return 0 if rows else NOTHING_THERE
 
 
@@ -160,6 +162,8 @@ def list_namespaces(client: Client, printer: Printer, options: Namespace) -> int
         printer.answer(answer)
     elif rows:
         printer.table(rows, ["namespace", "keys"])
+    else:
+        printer.said("nothing there")
     return 0 if rows else NOTHING_THERE
 
 
@@ -174,6 +178,8 @@ def list_entries(client: Client, printer: Printer, options: Namespace) -> int:
         printer.table(rows, ["key", "version", "expiresAt", "updatedAt", "value"])
         if answer.document["truncated"]:
             printer.said(f"more: --after {answer.document['nextAfter']}")
+    else:
+        printer.said("nothing there")
     return 0 if rows else NOTHING_THERE
 
 
