@@ -5,6 +5,7 @@
   const DASHES = { solid: [], dashed: [9, 5], dotted: [2, 4], mixed: [10, 4, 2, 4] };
   const TABLE_ROWS = 30;
   const HEIGHT = 220;
+  const ALONE_S = 600;
 
   function variable(name) {
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -69,7 +70,15 @@
         height: HEIGHT,
         legend: { show: false },
         cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
-        scales: { y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+        padding: [null, 30, null, null],
+        scales: {
+          // One minute alone: what is around it, and not a moment that cannot be told apart.
+          x: {
+            range: (plot, low, high) =>
+              low === null || low < high ? [low, high] : [low - ALONE_S, low + ALONE_S],
+          },
+          y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] },
+        },
         axes: [
           { ...axis, space: 70, size: 30, values: (plot, at) => this.times(at) },
           {
@@ -82,7 +91,7 @@
           stroke: variable(`--${line.color}`),
           dash: DASHES[line.dash],
           width: 2,
-          points: { show: false },
+          points: { show: (plot) => plot.data[0].length < 3, size: 7 },
           spanGaps: false,
         }))],
         hooks: { setCursor: [(plot) => this.tellValues(plot.cursor.idx)] },
@@ -99,7 +108,7 @@
     short(value) {
       if (value >= 1e6) return `${+(value / 1e6).toFixed(1)}M`;
       if (value >= 1e4) return `${+(value / 1e3).toFixed(1)}k`;
-      return String(+value.toFixed(2));
+      return String(+(value < 0.1 ? value.toPrecision(2) : value.toFixed(2)));
     }
 
     width() {
