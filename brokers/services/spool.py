@@ -21,8 +21,8 @@ from brokers.errors import StoreError
 from brokers.flow.diversion import Diversion
 from brokers.frames import FLAG_ENCRYPTED
 from brokers.services.replay import Replay, key_of
-from brokers.store import sealing
-from brokers.store.directory import PartitionKey
+from brokers.store import sealing, spool_calls
+from brokers.store.directory import PartitionKey, QueueKey
 from brokers.store.parcels import NO_KEY, Load
 from brokers.store.parcels import Path as Way
 from spool.directory import SpoolDirectory
@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 # Statements that failed for a reason of their own: the database is there.
 STATEMENT_STATES = ("40001", "40P01", "55P03", "57014")
 REFRESH_S = 1.0
+# For a question that is asked before something is written.
+ASK_S = 1.0
 FLAP_S = 5.0
 FLAP_DELAY_MAX_S = 2.0
 FLAP_DELAY_MIN_S = 0.05
@@ -195,7 +197,7 @@ class Spooling:
 
     async def _seal(self, loads: Sequence[Load]) -> list[Load]:
         """Nothing lies plain on the disk whose queue encrypts, or may; without a key those
-        fail that are known to.
+        fail that are known to, and while the database is there it knows.
         """
         keys, directory = self._broker.keys, self._broker.directory
         rows = [(load, directory.partitions.get(load.gate.key)) for load in loads]
@@ -209,13 +211,33 @@ class Spooling:
             ]
             await sealing.seal_bounded(keys, [one for load in secret for one in load.parcels])
             return list(loads)
-        allowed = []
-        for load, row in rows:
-            if row is None or not row.encryption_enabled or sealing.is_sealed(load.parcels):
-                allowed.append(load)
-            else:
+        plain = [(load, row) for load, row in rows if not sealing.is_sealed(load.parcels)]
+        doubtful = {
+            load.gate.key[:2]
+            for load, row in plain
+            if row is None or directory.configured.get(load.gate.key[:2])
+        }
+        encrypting = await self._encrypting(doubtful)
+        refused = set()
+        for load, row in plain:
+            if load.gate.key[:2] in encrypting or (row is not None and row.encryption_enabled):
+                refused.add(id(load))
                 load.fail(NO_KEY)
-        return allowed
+        return [load for load in loads if id(load) not in refused]
+
+    async def _encrypting(self, queues: set[QueueKey]) -> set[QueueKey]:
+        """Which of these queues encrypt; of none it is known while the database is away."""
+        found: set[QueueKey] = set()
+        fetch = self._broker.reads.fetch
+        for tenant in {tenant for tenant, _ in queues if self._broker.ready}:
+            names = [name for owner, name in queues if owner == tenant]
+            try:
+                told = await spool_calls.queue_encrypted(fetch, tenant, names, timeout_s=ASK_S)
+            except StoreError as error:
+                log.info("nobody knows which of the queues encrypt: %s", error.text)
+                break
+            found.update((tenant, name) for name in told)
+        return found
 
     # What the runtime tells.
 

@@ -7,7 +7,7 @@ What pool.py raises comes through. Two of its SQLSTATEs are news and not failure
 the ids anew, repeat) and MARK_MOVED (read the marks anew, go on from there). Nothing was
 written then.
 
-Imports frames, calls. Used by services/spool.py.
+Imports frames, arrays, calls. Used by services/spool.py.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from brokers import frames
+from brokers.store.arrays import TextArray
 from brokers.store.calls import Fetch, PartitionRow, PushGroup, array, push_parameters
 
 STALE = "QN001"
@@ -34,6 +35,7 @@ SPOOL_PASS = """
 SELECT queen_spool_pass_v1(
        %s::uuid, %s::text, %s::bigint, %s::bigint, %s::text, %s::bigint, %s::integer)
 """
+QUEUE_ENCRYPTED = "SELECT name FROM queen_queue_encrypted_v1(%s::uuid, %b::text[])"
 SPOOL_FORGET = "SELECT queen_spool_forget_v1(%s::uuid, %b::text[])"
 
 
@@ -56,6 +58,14 @@ class ReplayItem(NamedTuple):
     accepted_us: int
     encrypted: bool = False
     unclear: bool = False
+
+
+async def queue_encrypted(
+    fetch: Fetch, tenant: UUID, names: Sequence[str], *, timeout_s: float
+) -> list[str]:
+    """Those of the queues that encrypt."""
+    rows = await fetch(QUEUE_ENCRYPTED, (str(tenant), TextArray(list(names))), timeout_s=timeout_s)
+    return [name for (name,) in rows]
 
 
 async def marks(fetch: Fetch, spool_id: UUID) -> dict[str, int]:

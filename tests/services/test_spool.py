@@ -15,6 +15,7 @@ import pytest
 from brokers.domain import DEFAULT_TENANT, PushItem, TransactionRequest
 from brokers.services import streams as stream_service
 from brokers.services import transaction as transaction_service
+from brokers.store.parcels import NO_KEY
 from tests.harness import Database
 from tests.services.in_process import Client, held, running, until, until_waiting, within
 
@@ -186,6 +187,25 @@ async def test_in_push_maintenance_everything_is_buffered_until_it_ends(client, 
     await emptied(client)
     assert await status(client, fresh_queue, "a3") == ["queued"]
     assert await stored(client, fresh_queue) == ["a1", "a2", "a3"]
+
+
+@pytest.mark.parametrize("known", ["configured here", "never met"])
+async def test_without_a_key_nothing_of_a_queue_that_encrypts_is_buffered(
+    client, fresh_queue, known
+):
+    """Its clear text would lie on the disk, and no replay could store it."""
+    await client.configure(fresh_queue, encryptionEnabled=True)
+    await client.broker.switches.throw({"maintenance": True})
+    try:
+        if known == "never met":
+            client.broker.directory.forget_everything()
+            client.broker.directory.configured.clear()
+        outcomes = [client.push(fresh_queue, "secret"), client.push(f"{fresh_queue}-open", "b")]
+        assert await asyncio.gather(*outcomes) == [[("failed", NO_KEY)], [("buffered", "")]]
+    finally:
+        await client.broker.switches.throw({"maintenance": False})
+    await emptied(client)
+    assert await stored(client, f"{fresh_queue}-open") == ["b"]
 
 
 async def test_a_streams_sink_waits_for_its_partition_to_leave_the_spool_and_then_gives_up(

@@ -30,10 +30,12 @@ ERRORS = {
     403: "The token's role may not do this, or a quota is used up",
     404: "There is no such thing",
     405: "The path is right and the method is not: see `Allow`",
+    408: "The request did not come to its end in time",
     409: "It contradicts what is stored",
     413: "Too large",
     415: "An encoding of the body that is not known",
     429: "Too much at once: see `Retry-After`",
+    431: "The address and the headers are too long together",
     500: "The database or the disk failed",
     503: "Paused, or not available: see `Retry-After`",
 }
