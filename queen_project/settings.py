@@ -29,17 +29,16 @@ ROOT_URLCONF = "queen_project.urls"
 ASGI_APPLICATION = "queen_project.asgi.application"
 
 INSTALLED_APPS = [
-    "daphne",  # first: it takes runserver over
     "brokers.admin.apps.ConsoleConfig",  # django.contrib.admin, with our site
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
+    "brokers",  # before staticfiles, which has a runserver too
     "django.contrib.staticfiles",
     "rest_framework",
     "channels",
     "django_prometheus",
-    "brokers",
 ]
 
 MIDDLEWARE = [

@@ -27,6 +27,7 @@ import django
 import httpx
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 
 from queen_project import embedded_paths
 from tests import harness, pooler
@@ -36,6 +37,11 @@ django.setup()
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
 CLIENT_TIMEOUT_S = 60.0
+# How long an example takes says something of the machine and nothing of the code.
+settings.register_profile(
+    "tests", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -50,13 +50,32 @@ class Claims:
                 # Thrown while they waited for their turn: nothing is leased any more.
                 return [[] for _ in jobs]
             broker.counters.claim_calls += 1
-            rows = await calls.message_claim(
-                broker.claim_lane.fetch, jobs, window_batch=broker.config.hotlist.window_batch
-            )
+            rows = await self._claim(jobs)
         answers: list[list[ClaimRow]] = [[] for _ in jobs]
         for row in rows:
             answers[row.job - 1].append(row)
         return answers
+
+    async def _claim(self, jobs: Sequence[ClaimJob]) -> list[ClaimRow]:
+        fetch, window = self._broker.claim_lane.fetch, self._broker.config.hotlist.window_batch
+        rows = await calls.message_claim(fetch, jobs, window_batch=window)
+        served = {row.job for row in rows}
+        left = [no for no in range(1, len(jobs) + 1) if no not in served]
+        if not left or any(row.verdict != "took" for row in rows):
+            return rows
+        # Nothing usual was there for these, beside some that have their messages.
+        self._broker.counters.claim_calls += 1
+        try:
+            more = await calls.message_claim(
+                fetch, [jobs[no - 1] for no in left], window_batch=window, by_sets=True
+            )
+        except StoreError as error:
+            if not rows:
+                raise
+            # Those that have their messages are answered; the others found nothing.
+            log.info("some pops of a call were not looked after: %s", error.text)
+            return rows
+        return rows + [row._replace(job=left[row.job - 1]) for row in more]
 
     def _orphaned(self, job: ClaimJob, rows: list[ClaimRow]) -> None:
         took = list(dict.fromkeys(row.partition_id for row in rows if row.verdict == "took"))

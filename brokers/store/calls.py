@@ -69,11 +69,12 @@ SELECT job, partition_id, verdict, due_us, leased, last_offset, batch_end, parti
        %b::text[], %s::integer[], %s::integer[], %s::uuid[], %s::integer[], %s::boolean[],
        %s::integer[], %s::bigint[], %s::integer)
 """
-MESSAGE_CLAIM_ONE = """
+MESSAGE_CLAIM_FEW = """
 SELECT job, partition_id, verdict, due_us, leased, last_offset, batch_end, partition_uid::text,
        partition_name, queue_id, queue_name, attempt, base_offset, created_us, frames, flags
-  FROM queen_message_claim_one_v1(
-       %s::text, %s::integer, %s::uuid, %s::integer, %s::boolean, %s::bigint, %s::integer)
+  FROM queen_message_claim_few_v1(
+       %b::text[], %s::integer[], %s::uuid[], %s::integer[], %s::boolean[],
+       %s::integer[], %s::bigint[], %s::integer)
 """
 MESSAGE_ACK = """
 SELECT ack_no, outcome, lease_released, dead_lettered, conflated, queue_id, partition_id
@@ -90,6 +91,8 @@ SELECT ring_no, partition_id, due_us, leased, wake_version, looked_at, truncated
   FROM queen_ready_probe_v1(%s::bigint[], %b::text[], %s::timestamptz[], %s::integer, %s::integer)
 """
 END_BYTES = 4  # of one frame, in `ends`
+# More jobs than so many are cheaper by sets.
+FEW_JOBS = 4
 
 
 class QueueRow(NamedTuple):
@@ -378,42 +381,31 @@ async def partition_ready(
 
 
 async def message_claim(
-    fetch: Fetch, jobs: Sequence[ClaimJob], *, window_batch: int
+    fetch: Fetch, jobs: Sequence[ClaimJob], *, window_batch: int, by_sets: bool = False
 ) -> list[ClaimRow]:
-    if len(jobs) == 1 and len(jobs[0].candidates) == 1:
-        return await _message_claim_one(fetch, jobs[0], window_batch)
+    """Rows of the jobs, which are numbered from 1.
+
+    Few jobs of one lane each are looked at one by one, unless `by_sets`; where some of those get
+    messages, the others may have no row.
+    """
+    few = not by_sets and len(jobs) <= FEW_JOBS and all(job.lanes == 1 for job in jobs)
     # Of two jobs that ask for one partition in one call the first gets it: those with one
     # candidate come before those that hold it as a spare.
     ordered = sorted(enumerate(jobs, 1), key=lambda numbered: len(numbered[1].candidates))
     pairs = [(no, one) for no, job in ordered for one in job.candidates]
+    lanes = () if few else (array(job.lanes for job in jobs),)
     rows = await fetch(
-        MESSAGE_CLAIM,
+        MESSAGE_CLAIM_FEW if few else MESSAGE_CLAIM,
         (
             TextArray([job.group for job in jobs]),
             array(job.batch for job in jobs),
-            array(job.lanes for job in jobs),
+            *lanes,
             array(job.lease_id for job in jobs),
             array(job.lease_s for job in jobs),
             array(job.auto_ack for job in jobs),
             array(no for no, _ in pairs),
             array(one for _, one in pairs),
             window_batch,
-        ),
-    )
-    return [ClaimRow(*row) for row in rows]
-
-
-async def _message_claim_one(fetch: Fetch, job: ClaimJob, window_batch: int) -> list[ClaimRow]:
-    rows = await fetch(
-        MESSAGE_CLAIM_ONE,
-        (
-            job.group,
-            str(job.batch),
-            job.lease_id,
-            str(job.lease_s),
-            job.auto_ack,
-            str(job.candidates[0]),
-            str(window_batch),
         ),
     )
     return [ClaimRow(*row) for row in rows]

@@ -148,8 +148,9 @@ def test_brokers_that_start_at_once_apply_the_schema_together(
     [
         ["uvicorn", "--lifespan", "off", "--port", "{port}", "queen_project.asgi:application"],
         ["daphne", "-p", "{port}", "queen_project.asgi:application"],
+        ["python", "manage.py", "runserver", "127.0.0.1:{port}", "--noreload"],
     ],
-    ids=["uvicorn", "daphne"],
+    ids=["uvicorn", "daphne", "runserver"],
 )
 def test_the_application_runs_under_any_asgi_server(
     database: Database, command: list[str], fresh_queue: str
@@ -174,6 +175,20 @@ def test_the_application_runs_under_any_asgi_server(
     finally:
         process.kill()
         process.wait(30)
+
+
+def test_no_process_has_twisted_in_it_that_does_not_serve_with_daphne():
+    asked = "import sys, django; django.setup(); print('twisted' in sys.modules)"
+    answer = subprocess.run(
+        [sys.executable, "-c", asked],
+        cwd=PROJECT_DIR,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "queen_project.settings"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert answer.stdout == "False\n"
 
 
 def test_the_configuration_is_printed_without_secrets(start_broker: StartBroker):

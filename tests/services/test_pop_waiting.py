@@ -12,9 +12,11 @@ import time
 import pytest
 
 from brokers.domain import DEFAULT_TENANT
+from brokers.errors import StoreError
 from brokers.store import calls
 from tests.services.in_process import (
     FLOOR_S,
+    NO_FLOOR,
     QUICK_FLOOR,
     held,
     until,
@@ -418,14 +420,47 @@ async def test_what_a_pop_that_is_cancelled_in_mid_call_was_given_wakes_the_next
 
 
 async def test_pops_of_one_partition_that_share_a_call_each_get_of_what_is_there(here, fresh_queue):
-    """None of them waits, and what the first one took it has committed."""
+    """None of them waits: what the first one takes it commits, and the next gets what is behind."""
     await here.push(fresh_queue, 1, 2, 3)
     one = {"partition": "Default", "batch": 1, **IMMEDIATE}
     assert await here.payloads(fresh_queue, **one) == [1]
     calls_before = here.broker.claims.coalescer.calls
     pops = [here.payloads(fresh_queue, **one) for _ in range(2)]
     assert await within(asyncio.gather(*pops)) == [[2], [3]]
-    assert here.broker.claims.coalescer.calls == calls_before + 2, "they shared the first"
+    assert here.broker.claims.coalescer.calls == calls_before + 1, "they shared it"
+
+
+async def test_a_pop_that_needs_a_call_of_its_own_beside_one_that_does_not_gets_its_messages(
+    here, fresh_queue
+):
+    """It is the first of its group at this partition: its cursor has to be made."""
+    await here.push(fresh_queue, 1, 2, partition="known")
+    assert await here.payloads(fresh_queue, batch=1, **IMMEDIATE) == [1]
+    await here.push(fresh_queue, 3, partition="new")
+    pops = [here.payloads(fresh_queue, partition=one, **IMMEDIATE) for one in ("known", "new")]
+    assert await within(asyncio.gather(*pops)) == [[2], [3]]
+
+
+async def test_a_pop_is_answered_though_the_call_for_those_beside_it_fails(
+    start_client, db, second_connection, fresh_queue
+):
+    client = await start_client(QUEEN_STMT_TIMEOUT_MS="1500", **NO_FLOOR)
+    await client.push(fresh_queue, 1, 2, partition="known")
+    assert await client.payloads(fresh_queue, batch=1, **IMMEDIATE) == [1]
+    await client.push(fresh_queue, 3, partition="new")
+    maker = second_connection()
+    maker.execute(
+        "INSERT INTO queen_cursor (partition_id, consumer_group, committed)"
+        " SELECT id, '__QUEUE_MODE__', -1 FROM queen_partition WHERE name = 'new' AND queue_id ="
+        " (SELECT id FROM queen_queue WHERE name = %s)",
+        [fresh_queue],
+    )
+    pops = [client.payloads(fresh_queue, partition=one, **IMMEDIATE) for one in ("known", "new")]
+    found, failed = await within(asyncio.gather(*pops, return_exceptions=True))
+    assert found == [2]
+    assert isinstance(failed, StoreError)
+    maker.rollback()
+    assert await client.payloads(fresh_queue, partition="new", **IMMEDIATE) == [3]
 
 
 async def test_pops_cancelled_around_a_push_lose_and_charge_nothing(here, fresh_queue):

@@ -1,6 +1,6 @@
 -- queen_message_claim_v1: lease messages to several pops at once, each from its candidates.
 --
--- Called by  brokers/store/calls.py, message_claim(); queen_message_claim_one_v1
+-- Called by  brokers/store/calls.py, message_claim(); queen_message_claim_few_v1
 -- Reads      queen_queue, queen_group, queen_partition, queen_segment
 -- Writes     queen_cursor (and queen_dead_letter through queen_delivery_limit_v1)
 -- Locks      rarely first: group rows (key share) and new cursor rows in ascending

@@ -1,10 +1,11 @@
-"""One pop with one candidate is served as the general procedure would do it.
+"""Few pops of one partition each are served as the general procedure would do it.
 
 Method: twins, two partitions of queues that are configured alike and get the same messages. One
-is claimed through the procedure for one, the other through the general one, asked as for any
+is claimed through the procedure for few, the other through the general one, asked as for any
 call; what is answered and what becomes of the cursor must be the same.
 """
 
+import itertools
 import random
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -83,10 +84,7 @@ class Twins:
 
 
 async def generally(fetch, jobs, *, window_batch):
-    """As if somebody else were in the call: for a partition that there is not."""
-    nobody = ClaimJob(GROUP, 1, 1, str(uuid.uuid4()), 0, False, [1 << 40])
-    rows = await calls.message_claim(fetch, [*jobs, nobody], window_batch=window_batch)
-    return [row for row in rows if row.job == 1]
+    return await calls.message_claim(fetch, jobs, window_batch=window_batch, by_sets=True)
 
 
 def alike(row: ClaimRow) -> ClaimRow:
@@ -190,6 +188,70 @@ def test_only_a_lease_may_be_lost_in_a_crash(db, fresh_queue):
     assert waits_for_the_disk(auto_ack=True)
 
 
+class Several:
+    """Partitions of one queue with a message each, whose cursors are there."""
+
+    def __init__(self, db, queue: str, count: int) -> None:
+        self.db = db
+        self.lanes = [Lane(db, queue, f"p{no}") for no in range(count)]
+        self.lanes[0].register(GROUP)
+        for lane in self.lanes:
+            lane.push(1, 2)
+            db.execute(
+                "INSERT INTO queen_cursor (partition_id, consumer_group, committed)"
+                " VALUES (%s, 'g', -1)",
+                [lane.id],
+            )
+
+    def claim(self, *wanted: tuple[int, ...], auto_acks: tuple[bool, ...] = ()) -> dict[int, int]:
+        """Pops of one message, each with the candidates of which it is told; which got what."""
+        jobs = [
+            ClaimJob(GROUP, 1, 1, str(uuid.uuid4()), 0, auto_ack, [self.lanes[no].id for no in one])
+            for one, auto_ack in itertools.zip_longest(wanted, auto_acks, fillvalue=False)
+        ]
+        rows = call(self.db, calls.message_claim, jobs, window_batch=100)
+        assert {row.verdict for row in rows} == {"took"}
+        for row in rows:
+            lease_id = self.db.execute(CURSOR, [row.partition_id]).fetchone()[3]
+            assert lease_id is None or str(lease_id) == jobs[row.job - 1].lease_id
+        ids = [lane.id for lane in self.lanes]
+        return {row.job: ids.index(row.partition_id) for row in rows}
+
+    def leased(self) -> list[int]:
+        held = [self.db.execute(CURSOR, [lane.id]).fetchone() for lane in self.lanes]
+        return [no for no, cursor in enumerate(held) if cursor and cursor[3]]
+
+
+def test_each_of_few_pops_gets_the_first_of_its_candidates_that_is_to_be_had(db, fresh_queue):
+    several = Several(db, fresh_queue, 5)
+    assert several.claim((0,)) == {1: 0}
+    assert several.claim((0, 1, 2), (3, 4)) == {1: 1, 2: 3}
+    assert several.leased() == [0, 1, 3], "a spare candidate is left alone"
+
+
+def test_one_partition_is_leased_to_one_of_the_pops_that_ask_for_it(db, fresh_queue):
+    several = Several(db, fresh_queue, 2)
+    assert several.claim((0, 1), (0,), (0,)) == {2: 0, 1: 1}
+
+
+def test_a_pop_with_nothing_usual_is_left_out_of_a_call_that_leases_to_another(db, fresh_queue):
+    """Making a cursor may wait for others, which is not done while leases are held."""
+    several = Several(db, fresh_queue, 2)
+    db.execute("DELETE FROM queen_cursor WHERE partition_id = %s", [several.lanes[0].id])
+    assert several.claim((0,), (1,)) == {2: 1}
+    assert db.execute(CURSOR, [several.lanes[0].id]).fetchone() is None
+    assert several.claim((0,)) == {1: 0}
+
+
+def test_few_pops_of_which_one_commits_are_waited_for(db, fresh_queue):
+    several = Several(db, fresh_queue, 6)
+    for auto_acks, waits in (((False, False), "off"), ((True, False), "on"), ((False, True), "on")):
+        with db.transaction():
+            db.execute("SET LOCAL synchronous_commit = on")
+            assert len(several.claim((0, 1, 2), (3, 4, 5), auto_acks=auto_acks)) == 2
+            assert db.execute("SHOW synchronous_commit").fetchone() == (waits,)
+
+
 @pytest.mark.parametrize("auto_ack", [False, True], ids=["lease", "auto-ack"])
 def test_what_is_deleted_while_it_is_being_leased_holds_up_nothing_behind_it(
     db, fresh_queue, second_connection, eventually, auto_ack
@@ -214,7 +276,8 @@ def test_what_is_deleted_while_it_is_being_leased_holds_up_nothing_behind_it(
         )
         retention.execute("UPDATE queen_partition SET log_start = 3 WHERE id = %s", [lane.id])
         retention.commit()
-        [row] = claim.result(timeout=30)
+        assert claim.result(timeout=30) == []
+    [row] = call(db, generally, [job], window_batch=100)
     assert (row.verdict, row.base_offset, row.batch_end, row.attempt) == ("took", 3, 3, 1)
     committed, start, end = db.execute(CURSOR, [lane.id]).fetchone()[:3]
     assert (committed, start, end) == ((3, None, None) if auto_ack else (-1, 3, 3))
