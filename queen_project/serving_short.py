@@ -9,7 +9,7 @@ Whatever is not so plain still goes that way, on the same connection and in orde
 A request whose head is known (serving_heads.py) is taken without the parser, which stands between
 two requests meanwhile and sees none of it. An answer that is one future's comes without a task.
 
-Imports brokers.api, serving_heads. Used by serving_uvicorn.py.
+Imports brokers.api, serving_heads, serving_upgrade. Used by serving_uvicorn.py.
 """
 
 import asyncio
@@ -21,7 +21,6 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_VALUE_RE,
     STATUS_LINE,
-    HttpToolsProtocol,
     RequestResponseCycle,
 )
 
@@ -30,6 +29,7 @@ from brokers.api.door import Door
 from brokers.api.routes import Match
 from brokers.api.wire import Reply, Scope, error_reply
 from queen_project.serving_heads import HEAD_BYTES_MAX, Addresses, Head, Heads
+from queen_project.serving_upgrade import PlainAgain
 
 BODY_BYTES_MAX = 65_536
 NO_CONTENT = 204  # a member of an enumeration is looked up by a call before Python 3.12
@@ -152,7 +152,7 @@ class Exchange:
         return self.disconnected
 
 
-class ShortWay(HttpToolsProtocol):
+class ShortWay(PlainAgain):
     """uvicorn's protocol with a short way for plain requests of hot routes."""
 
     hot: HotSide
@@ -261,9 +261,6 @@ class ShortWay(HttpToolsProtocol):
         self.parse(data)
         self._fed = None
 
-    def parse(self, data: bytes) -> None:
-        super().data_received(data)
-
     def _take_known(self, data: bytes) -> bytes:
         """Take the requests with known heads that `data` begins with; what is left of it is for
         the parser. Only while that rests."""
@@ -335,6 +332,8 @@ class ShortWay(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         fed, self._fed = self._fed, None
+        if self.declines():
+            return
         exchange = self._exchange(fed)
         if exchange is None:
             self._begin_cycle()
@@ -389,6 +388,8 @@ class ShortWay(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         # Whoever closes, or wants another protocol, has sent us its last request.
         self._parser_rests = self.parser.should_keep_alive() and not self.parser.should_upgrade()
+        if self.declined:
+            return
         if isinstance(self.cycle, Exchange):
             self._whole(self.cycle)
         else:

@@ -143,9 +143,6 @@ class JsonProtocol(ShortWay):
             return False
         return self.cycle is None or self.cycle.response_complete
 
-    def _unsupported_upgrade_warning(self) -> None:
-        """It is answered as the plain request that it is too."""
-
     def handle_websocket_upgrade(self) -> None:
         """Its frames are written whole: nothing is gained by holding them back."""
         self.begun_at = None

@@ -5,7 +5,7 @@ lock (a session lock would be lost behind a transaction-pooling proxy), and whoe
 second finds everything in place. Procedures are installed at their present text when the
 text differs from what the database says it holds.
 
-Imports config. Used by runtime.py and the test fixtures.
+Imports config, errors. Used by runtime.py and the test fixtures.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 
 from brokers.config import Config
+from brokers.errors import NoConnection
 
 PROCEDURES = Path(__file__).resolve().parent.parent / "sql" / "procedures"
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('queen_schema', 0))"
@@ -54,9 +55,14 @@ def apply_schema(config: Config) -> list[str]:
 
 
 def check_schema(config: Config) -> None:
-    """Raise SchemaMismatch unless the database holds exactly our procedures."""
+    """Raise SchemaMismatch unless the database holds exactly our procedures; NoConnection when it
+    cannot be asked."""
     parameters = config.postgres.parameters(application_name="queen-schema")
-    with psycopg.connect(**parameters) as connection:
+    try:
+        asking = psycopg.connect(**parameters)
+    except psycopg.OperationalError as error:
+        raise NoConnection(f"the database is away: {error}") from error
+    with asking as connection:
         try:
             row = connection.execute(INSTALLED).fetchone()
         except psycopg.errors.UndefinedTable:

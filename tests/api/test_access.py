@@ -454,6 +454,21 @@ def test_the_command_makes_lists_and_revokes(database, locked):
     assert run("revoke", "nobody").returncode == 1
 
 
+def test_the_command_says_in_words_that_the_database_is_away(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "manage.py", "apikey", "list"],
+        cwd=harness.PROJECT_DIR,
+        env={**os.environ, "PG_HOST": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "CommandError: FATAL: the database is away: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_the_api_is_asked_by_any_host_and_carries_no_pages_headers(start_broker):
     broker = start_broker(QUEEN_ALLOWED_HOSTS="console.example")
     with WireClient.at(broker.url, {"host": "anything", "accept": "text/html"}) as wire:

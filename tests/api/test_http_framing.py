@@ -326,3 +326,42 @@ def test_an_unknown_encoding_is_refused(wire, fresh_queue, encoding):
     )
     assert isinstance(expect(answer, 400, 415).json()["error"], str)
     assert wire.payloads(fresh_queue) == []
+
+
+# --- another protocol, asked for and not given --------------------------------------------------
+
+# What clients that speak HTTP/2 say with the first request on a plain connection.
+H2C = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAoAAA")
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_request_that_would_rather_speak_http_2_is_read_with_its_body(
+    connect, wire, fresh_queue, apart
+):
+    body = push_body(fresh_queue, '"old words"')
+    asked = head("POST", "/api/v1/push", f"Content-Length: {len(body)}", *H2C)
+    with connect() as raw:
+        for parts in [[asked + body], [asked, body[:7], body[7:]]][apart:]:
+            for part in parts:
+                raw.socket.sendall(part)
+            assert raw.answer().status == 201
+        raw.send(head("GET", "/livez"))
+        assert raw.answer().status == 200
+    assert set(wire.payloads(fresh_queue, batch=10)) == {"old words"}
+
+
+def test_a_chunked_body_behind_an_upgrade_that_is_not_given_is_a_body(connect, wire, fresh_queue):
+    body = push_body(fresh_queue)
+    with connect() as raw:
+        raw.send(
+            head("POST", "/api/v1/push", "Transfer-Encoding: chunked", *H2C),
+            chunked(body[:9], body[9:]),
+        )
+        assert raw.answer().status == 201
+    assert wire.payloads(fresh_queue) == [1]
+
+
+def test_what_comes_right_behind_an_upgrade_that_is_not_given_is_answered_too(connect):
+    with connect() as raw:
+        raw.send(head("GET", "/health", *H2C) * 2 + head("GET", "/livez"))
+        assert [raw.answer().status for _ in range(3)] == [200, 200, 200]

@@ -4,7 +4,11 @@ Method: HTTP against a real broker; a name stands percent-encoded in one path se
 """
 
 import pytest
+from django.utils.html import escape
 
+from brokers.domain import DEFAULT_TENANT
+from brokers.live.shown import queue_address
+from tests.console_parts import ConsoleClient, make_user
 from tests.wire_client import error_of, expect, segment
 
 NASTY = [
@@ -78,6 +82,19 @@ def test_every_queue_can_be_addressed_by_every_route_and_none_by_another_name(wi
     for name in names:
         assert wire.delete(name) == {"deleted": True, "queue": name, "existed": True}
         expect(wire.get(wire.queue_path(name)), 404)
+
+
+def test_the_page_of_every_queue_is_where_the_list_of_queues_leads(wire, broker, names):
+    wire.push_items(*({"queue": name, "payload": 1} for name in names))
+    user = make_user("Viewer", password=None)
+    try:
+        with ConsoleClient.of(broker.url, user) as browser:
+            for name in names:
+                page = browser.page(queue_address(name, DEFAULT_TENANT))
+                told = f'aria-current="page" class="name">{escape(name) or "(empty name)"}</li>'
+                assert told in page, name
+    finally:
+        user.delete()
 
 
 def test_every_partition_can_be_addressed_and_none_by_another_name(wire, fresh_queue):
