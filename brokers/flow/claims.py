@@ -9,6 +9,7 @@ Imports flow, store. Used by runtime.py and services/pop.py.
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brokers.errors import StoreError
@@ -32,7 +33,8 @@ class Claims:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._returning: set[asyncio.Task[None]] = set()
-        self.coalescer: Coalescer[ClaimJob, list[ClaimRow]] = Coalescer(
+        # None: left out, see claim.
+        self.coalescer: Coalescer[ClaimJob, list[ClaimRow] | None] = Coalescer(
             "claim",
             self._flush,
             weight_max=JOBS_WEIGHT_MAX,
@@ -41,43 +43,30 @@ class Claims:
         )
 
     async def claim(self, job: ClaimJob) -> list[ClaimRow]:
-        return await self.coalescer.ask(job)
+        rows = await self.coalescer.ask(job)
+        if rows is None:
+            # Nothing usual was there for it, beside some that have their messages now.
+            rows = await self.coalescer.ask(replace(job, by_sets=True))
+        return rows or []
 
-    async def _flush(self, jobs: Sequence[ClaimJob]) -> list[list[ClaimRow]]:
+    async def _flush(self, jobs: Sequence[ClaimJob]) -> list[list[ClaimRow] | None]:
         broker = self._broker
         async with broker.admission.slot("pop"):
             if broker.switches.pop_maintenance:
                 # Thrown while they waited for their turn: nothing is leased any more.
                 return [[] for _ in jobs]
             broker.counters.claim_calls += 1
-            rows = await self._claim(jobs)
-        answers: list[list[ClaimRow]] = [[] for _ in jobs]
-        for row in rows:
-            answers[row.job - 1].append(row)
-        return answers
-
-    async def _claim(self, jobs: Sequence[ClaimJob]) -> list[ClaimRow]:
-        fetch, window = self._broker.claim_lane.fetch, self._broker.config.hotlist.window_batch
-        rows = await calls.message_claim(fetch, jobs, window_batch=window)
-        served = {row.job for row in rows}
-        left = [no for no in range(1, len(jobs) + 1) if no not in served]
-        if not left or any(row.verdict != "took" for row in rows):
-            return rows
-        # Nothing usual was there for these, beside some that have their messages.
-        self._broker.counters.claim_calls += 1
-        try:
-            more = await calls.message_claim(
-                fetch, [jobs[no - 1] for no in left], window_batch=window, by_sets=True
+            rows = await calls.message_claim(
+                broker.claim_lane.fetch, jobs, window_batch=broker.config.hotlist.window_batch
             )
-        except StoreError as error:
-            if not rows:
-                raise
-            # Those that have their messages are answered; the others found nothing.
-            log.info("some pops of a call were not looked after: %s", error.text)
-            return rows
-        return rows + [row._replace(job=left[row.job - 1]) for row in more]
+        by_job: dict[int, list[ClaimRow]] = {}
+        for row in rows:
+            by_job.setdefault(row.job, []).append(row)
+        nothing: list[ClaimRow] | None = None if calls.leaves_out(jobs, rows) else []
+        return [by_job.get(no, nothing) for no in range(1, len(jobs) + 1)]
 
-    def _orphaned(self, job: ClaimJob, rows: list[ClaimRow]) -> None:
+    def _orphaned(self, job: ClaimJob, rows: list[ClaimRow] | None) -> None:
+        rows = rows or []
         took = list(dict.fromkeys(row.partition_id for row in rows if row.verdict == "took"))
         if not took or job.auto_ack:
             return

@@ -161,7 +161,10 @@ class Readiness(NamedTuple):
 
 @dataclass(slots=True)
 class ClaimJob:
-    """One pop: what it may take, from which candidates."""
+    """One pop: what it may take, from which candidates.
+
+    `by_sets`: it needs the procedure that tells what is the matter with each candidate.
+    """
 
     group: str
     batch: int
@@ -170,6 +173,7 @@ class ClaimJob:
     lease_s: int
     auto_ack: bool
     candidates: Sequence[int]
+    by_sets: bool = False
 
 
 class ClaimRow(NamedTuple):
@@ -380,15 +384,24 @@ async def partition_ready(
     return Readiness(ready, queues, due_at)
 
 
-async def message_claim(
-    fetch: Fetch, jobs: Sequence[ClaimJob], *, window_batch: int, by_sets: bool = False
-) -> list[ClaimRow]:
-    """Rows of the jobs, which are numbered from 1.
+def are_few(jobs: Sequence[ClaimJob]) -> bool:
+    """Whether they are looked at one by one: few jobs, of one lane each."""
+    return len(jobs) <= FEW_JOBS and all(job.lanes == 1 and not job.by_sets for job in jobs)
 
-    Few jobs of one lane each are looked at one by one, unless `by_sets`; where some of those get
-    messages, the others may have no row.
+
+def leaves_out(jobs: Sequence[ClaimJob], rows: Sequence[ClaimRow]) -> bool:
+    """Whether a job without a row was not looked at as closely as it can be.
+
+    Of few jobs some may be left out where others got messages, or where what was there is gone.
     """
-    few = not by_sets and len(jobs) <= FEW_JOBS and all(job.lanes == 1 for job in jobs)
+    return are_few(jobs) and all(row.verdict == "took" for row in rows)
+
+
+async def message_claim(
+    fetch: Fetch, jobs: Sequence[ClaimJob], *, window_batch: int
+) -> list[ClaimRow]:
+    """Rows of the jobs, which are numbered from 1; see `leaves_out`."""
+    few = are_few(jobs)
     # Of two jobs that ask for one partition in one call the first gets it: those with one
     # candidate come before those that hold it as a spare.
     ordered = sorted(enumerate(jobs, 1), key=lambda numbered: len(numbered[1].candidates))

@@ -8,6 +8,7 @@ one point of a call is put there by wrapping the call, never by a sleep.
 
 import asyncio
 import time
+import uuid
 
 import pytest
 
@@ -441,26 +442,34 @@ async def test_a_pop_that_needs_a_call_of_its_own_beside_one_that_does_not_gets_
     assert await within(asyncio.gather(*pops)) == [[2], [3]]
 
 
-async def test_a_pop_is_answered_though_the_call_for_those_beside_it_fails(
+async def test_a_pop_that_has_its_messages_does_not_wait_for_those_beside_it(
     start_client, db, second_connection, fresh_queue
 ):
     client = await start_client(QUEEN_STMT_TIMEOUT_MS="1500", **NO_FLOOR)
-    await client.push(fresh_queue, 1, 2, partition="known")
-    assert await client.payloads(fresh_queue, batch=1, **IMMEDIATE) == [1]
-    await client.push(fresh_queue, 3, partition="new")
+    for partition in ("known", "new"):
+        await client.push(fresh_queue, 1, 2, partition=partition)
+    lanes = "SELECT lane.id FROM queen_partition lane WHERE lane.name = %s AND lane.queue_id ="
+    lanes += " (SELECT id FROM queen_queue WHERE name = %s)"
+    [known], [new] = [db.execute(lanes, [one, fresh_queue]).fetchone() for one in ("known", "new")]
+
+    def claim(partition_id: int) -> "asyncio.Task[list[calls.ClaimRow]]":
+        job = calls.ClaimJob("__QUEUE_MODE__", 1, 1, str(uuid.uuid4()), 0, True, [partition_id])
+        return asyncio.create_task(client.broker.claims.claim(job))
+
+    assert await client.payloads(fresh_queue, partition="known", batch=1, **IMMEDIATE) == [1]
     maker = second_connection()
     maker.execute(
         "INSERT INTO queen_cursor (partition_id, consumer_group, committed)"
-        " SELECT id, '__QUEUE_MODE__', -1 FROM queen_partition WHERE name = 'new' AND queue_id ="
-        " (SELECT id FROM queen_queue WHERE name = %s)",
-        [fresh_queue],
+        " VALUES (%s, '__QUEUE_MODE__', -1)",
+        [new],
     )
-    pops = [client.payloads(fresh_queue, partition=one, **IMMEDIATE) for one in ("known", "new")]
-    found, failed = await within(asyncio.gather(*pops, return_exceptions=True))
-    assert found == [2]
-    assert isinstance(failed, StoreError)
+    served, held_up = claim(known), claim(new)
+    assert [row.verdict for row in await within(served)] == ["took"]
+    await until_waiting(db, "queen_message_claim_v1")
+    with pytest.raises(StoreError):
+        await within(held_up)
     maker.rollback()
-    assert await client.payloads(fresh_queue, partition="new", **IMMEDIATE) == [3]
+    assert [row.verdict for row in await within(claim(new))] == ["took"]
 
 
 async def test_pops_cancelled_around_a_push_lose_and_charge_nothing(here, fresh_queue):

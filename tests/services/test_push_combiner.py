@@ -110,6 +110,21 @@ async def test_messages_of_a_partition_are_stored_in_the_order_of_their_requests
     assert client.broker.push_combiner.flushes < 300, "they shared calls"
 
 
+async def test_a_request_of_very_many_partitions_does_not_hold_up_a_small_one_behind_it(
+    start_client, fresh_queue
+):
+    client = await start_client(**NO_FLOOR, QUEEN_PUSH_CALL_ITEMS_MAX="10")
+    combiner = client.broker.push_combiner
+    items = [PushItem(fresh_queue, f"p{no}", b"1", None) for no in range(400)]
+    many = asyncio.create_task(client.push_items(*items))
+    await until(lambda: combiner.waiting_bytes > 0)
+    before = combiner.flushes
+    assert await client.push(fresh_queue, "small", partition="other") == [("queued", "")]
+    assert not many.done()
+    assert combiner.flushes - before <= 4, "of forty and more"
+    assert {one.status for one in await within(many)} == {"queued"}
+
+
 async def test_a_call_is_bounded_in_items_and_what_is_beyond_goes_with_the_next(
     start_client, fresh_queue
 ):

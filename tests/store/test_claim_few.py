@@ -9,6 +9,7 @@ import itertools
 import random
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -84,7 +85,8 @@ class Twins:
 
 
 async def generally(fetch, jobs, *, window_batch):
-    return await calls.message_claim(fetch, jobs, window_batch=window_batch, by_sets=True)
+    by_sets = [replace(job, by_sets=True) for job in jobs]
+    return await calls.message_claim(fetch, by_sets, window_batch=window_batch)
 
 
 def alike(row: ClaimRow) -> ClaimRow:
