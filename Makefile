@@ -5,8 +5,9 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-# Two workers share one PostgreSQL; tests of one file stay together.
-PYTEST_ARGS ?= -n 2 --dist loadfile
+# Two workers share one PostgreSQL; tests of one file stay together. In their order: the longest are
+# files of few tests, which xdist would leave for the end.
+PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: run test lint format audit soak-spool screenshots chromium clean
 .DELETE_ON_ERROR:

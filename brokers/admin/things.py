@@ -131,6 +131,9 @@ def list_address(model: Any, **filters: Any) -> str:
 
 
 def link(address: str, text: Any) -> SafeString:
+    """A name may be empty or blank; its link has to be seen and heard all the same."""
+    if not str(text).strip():
+        text = repr(text) if text else "(empty name)"
     return format_html('<a href="{}">{}</a>', address, text)
 
 

@@ -212,7 +212,7 @@ class Several:
             for one, auto_ack in itertools.zip_longest(wanted, auto_acks, fillvalue=False)
         ]
         rows = call(self.db, calls.message_claim, jobs, window_batch=100)
-        assert {row.verdict for row in rows} == {"took"}
+        rows = [row for row in rows if row.verdict == "took"]
         for row in rows:
             lease_id = self.db.execute(CURSOR, [row.partition_id]).fetchone()[3]
             assert lease_id is None or str(lease_id) == jobs[row.job - 1].lease_id
@@ -224,33 +224,36 @@ class Several:
         return [no for no, cursor in enumerate(held) if cursor and cursor[3]]
 
 
-def test_each_of_few_pops_gets_the_first_of_its_candidates_that_is_to_be_had(db, fresh_queue):
+def test_each_of_few_pops_gets_its_first_candidate(db, fresh_queue):
     several = Several(db, fresh_queue, 5)
-    assert several.claim((0,)) == {1: 0}
-    assert several.claim((0, 1, 2), (3, 4)) == {1: 1, 2: 3}
-    assert several.leased() == [0, 1, 3], "a spare candidate is left alone"
+    assert several.claim((0, 1), (3, 4)) == {1: 0, 2: 3}
+    assert several.leased() == [0, 3], "a spare candidate is left alone"
 
 
 def test_one_partition_is_leased_to_one_of_the_pops_that_ask_for_it(db, fresh_queue):
     several = Several(db, fresh_queue, 2)
-    assert several.claim((0, 1), (0,), (0,)) == {2: 0, 1: 1}
+    assert several.claim((0, 1), (0,), (0,)) == {2: 0}
 
 
-def test_a_pop_with_nothing_usual_is_left_out_of_a_call_that_leases_to_another(db, fresh_queue):
-    """Making a cursor may wait for others, which is not done while leases are held."""
-    several = Several(db, fresh_queue, 2)
+@pytest.mark.parametrize("beside", [(), ((2,),)], ids=["alone", "beside another"])
+def test_a_partition_that_the_group_has_not_met_is_not_passed_over_for_a_spare(
+    db, fresh_queue, beside
+):
+    """It would be again and again, while there is a spare. Beside another that is leased to, its
+    pop is left out: making a cursor may wait for others, and that is not done meanwhile."""
+    several = Several(db, fresh_queue, 3)
     db.execute("DELETE FROM queen_cursor WHERE partition_id = %s", [several.lanes[0].id])
-    assert several.claim((0,), (1,)) == {2: 1}
-    assert db.execute(CURSOR, [several.lanes[0].id]).fetchone() is None
-    assert several.claim((0,)) == {1: 0}
+    assert several.claim((0, 1), *beside) == ({2: 2} if beside else {1: 0})
+    assert 1 not in several.leased()
 
 
 def test_few_pops_of_which_one_commits_are_waited_for(db, fresh_queue):
     several = Several(db, fresh_queue, 6)
-    for auto_acks, waits in (((False, False), "off"), ((True, False), "on"), ((False, True), "on")):
+    turns = (((False, False), "off"), ((True, False), "on"), ((False, True), "on"))
+    for no, (auto_acks, waits) in enumerate(turns):
         with db.transaction():
             db.execute("SET LOCAL synchronous_commit = on")
-            assert len(several.claim((0, 1, 2), (3, 4, 5), auto_acks=auto_acks)) == 2
+            assert len(several.claim((2 * no,), (2 * no + 1,), auto_acks=auto_acks)) == 2
             assert db.execute("SHOW synchronous_commit").fetchone() == (waits,)
 
 

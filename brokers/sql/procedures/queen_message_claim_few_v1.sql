@@ -5,18 +5,19 @@
 -- Reads      queen_queue, queen_group, queen_partition, queen_segment
 -- Writes     queen_cursor
 -- Locks      cursor rows; those that somebody holds are not waited for.
--- Cost       three small statements a pop, and one for each candidate that it could not have: up to
---            some four pops that is much less than the general procedure takes for one.
+-- Cost       three small statements a pop: up to some four pops that is much less than the general
+--            procedure takes for one.
 -- Answers    rows of verdict `took` as queen_message_claim_v1 does, for the pops that got messages.
 --            When none did, what that procedure answers to all of them.
 --
--- The candidates of a pop are tried in their order until one is usual. Not usual are: no cursor
--- yet, nothing to claim now, a cursor that is held, and a queue that delays, holds a window,
+-- Looked at is the first candidate of each pop, and no other: one that is not usual may have waited
+-- for longer than those behind it, and would be passed over again and again. Not usual are: no
+-- cursor yet, nothing to claim now, a cursor that is held, and a queue that delays, holds a window,
 -- conflates, counts deliveries, enforces a ttl or is paused; and what was deleted while it was being
--- leased, for retention waits for no cursor, and each statement here sees what is there then. What
--- became of those is for queen_message_claim_v1 to tell. That may wait for rows of groups, so it is
--- only asked while nothing is locked here: a pop without a row, beside those that have some, is
--- asked for again by the caller.
+-- leased, for retention waits for no cursor, and each statement here sees what is there then. Those
+-- pops are for queen_message_claim_v1. That may wait for rows of groups, so it is only asked while
+-- nothing is locked here: a pop without a row, beside those that have some, is asked for again by
+-- the caller.
 
 CREATE OR REPLACE FUNCTION queen_message_claim_few_v1(
     p_groups        text[],
@@ -46,7 +47,7 @@ DECLARE
     v_now        timestamptz := clock_timestamp();
     v_no         integer;
     v_job        integer;
-    v_served     integer := 0;
+    v_tried      integer := 0;
     v_touched    boolean := false;
     v_candidate  bigint;
     v_group      text;
@@ -64,7 +65,8 @@ DECLARE
 BEGIN
     FOR v_no IN 1 .. cardinality(p_jobs) LOOP
         v_job := p_jobs[v_no];
-        CONTINUE WHEN v_job = v_served;
+        CONTINUE WHEN v_job = v_tried;
+        v_tried := v_job;
         v_candidate := p_candidates[v_no];
         v_group := p_groups[v_job];
         v_auto_ack := p_auto_acks[v_job];
@@ -150,9 +152,7 @@ BEGIN
                          LIMIT 1), v_start) AND v_end
              ORDER BY segment.base_offset
           ) AS span;
-        IF FOUND THEN
-            v_served := v_job;
-        ELSE
+        IF NOT FOUND THEN
             -- A lease on nothing would hold up what comes behind it, and nobody would know of it.
             UPDATE queen_cursor place
                SET lease_id = NULL, lease_expires_at = NULL, batch_start = NULL, batch_end = NULL,
