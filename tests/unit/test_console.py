@@ -11,6 +11,7 @@ import pytest
 from django.conf import settings
 from django.test import Client, override_settings
 
+from brokers.admin.things import link
 from queen_project.console import HEADERS
 from tests import harness
 
@@ -63,3 +64,10 @@ def test_cookies_are_secure_where_browsers_come_by_tls_to_a_proxy(origins, secur
         check=True,
     )
     assert done.stdout.split() == [str(secure)] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("", "(empty name)"), (" ", "&#x27; &#x27;"), ("orders", "orders")]
+)
+def test_a_link_to_a_name_that_is_blank_has_a_text(name, told):
+    assert link("/there", name) == f'<a href="/there">{told}</a>'
