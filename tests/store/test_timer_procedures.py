@@ -257,18 +257,19 @@ def test_the_probe_and_the_claim_read_index_ranges_only(db, fresh_queue):
         [DEFAULT_TENANT, fresh_queue],
     )
 
-    def entries_read() -> int:
-        db.execute("SELECT pg_stat_force_next_flush()")
+    def rows_read() -> int:
+        """Of this transaction alone: what others did is told late, and to all."""
         row = db.execute(
-            "SELECT idx_tup_read FROM pg_stat_user_indexes"
-            " WHERE indexrelname = 'queen_timer_visible'"
+            "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_xact_user_tables"
+            " WHERE relname = 'queen_timer'"
         ).fetchone()
         return row[0]
 
-    before = entries_read()
-    assert probe_of(db, 2000, ahead_ms=1000) == (0, None, None)
-    assert claim(db, limit=200)[1] == []
-    assert entries_read() == before
+    with db.transaction():
+        before = rows_read()
+        assert probe_of(db, 2000, ahead_ms=1000) == (0, None, None)
+        assert claim(db, limit=200)[1] == []
+        assert rows_read() == before
 
 
 # --- a cancel or a reschedule against a claim ---------------------------------------------------
