@@ -226,15 +226,19 @@ class Spooling:
         return [load for load in loads if id(load) not in refused]
 
     async def _encrypting(self, queues: set[QueueKey]) -> set[QueueKey]:
-        """Which of these queues encrypt; of none it is known while the database is away."""
+        """Which of these queues encrypt; of none it is known while the database is away, or does
+        not answer soon: the spool is for such times, and waits for nothing.
+        """
         found: set[QueueKey] = set()
-        fetch = self._broker.reads.fetch
+        fetch, lookups = self._broker.reads.fetch, self._broker.lookups
         for tenant in {tenant for tenant, _ in queues if self._broker.ready}:
-            names = [name for owner, name in queues if owner == tenant]
+            names = tuple(sorted(name for owner, name in queues if owner == tenant))
+            ask = partial(spool_calls.queue_encrypted, fetch, tenant, names)
             try:
-                told = await spool_calls.queue_encrypted(fetch, tenant, names, timeout_s=ASK_S)
-            except StoreError as error:
-                log.info("nobody knows which of the queues encrypt: %s", error.text)
+                async with asyncio.timeout(ASK_S):
+                    told = await lookups.run(("encrypting", tenant, names), ask)
+            except (TimeoutError, StoreError) as error:
+                log.info("nobody knows which of the queues encrypt: %s", str(error) or "no answer")
                 break
             found.update((tenant, name) for name in told)
         return found

@@ -60,11 +60,9 @@ class ReplayItem(NamedTuple):
     unclear: bool = False
 
 
-async def queue_encrypted(
-    fetch: Fetch, tenant: UUID, names: Sequence[str], *, timeout_s: float
-) -> list[str]:
+async def queue_encrypted(fetch: Fetch, tenant: UUID, names: Sequence[str]) -> list[str]:
     """Those of the queues that encrypt."""
-    rows = await fetch(QUEUE_ENCRYPTED, (str(tenant), TextArray(list(names))), timeout_s=timeout_s)
+    rows = await fetch(QUEUE_ENCRYPTED, (str(tenant), TextArray(names)))
     return [name for (name,) in rows]
 
 

@@ -208,6 +208,22 @@ async def test_without_a_key_nothing_of_a_queue_that_encrypts_is_buffered(
     assert await stored(client, f"{fresh_queue}-open") == ["b"]
 
 
+async def test_a_database_that_does_not_say_whether_a_queue_encrypts_holds_up_no_buffered_push(
+    client, own_database, fresh_queue
+):
+    await client.broker.switches.throw({"maintenance": True})
+    try:
+        with own_database.connect(autocommit=False) as holder:
+            holder.execute("LOCK TABLE queen_queue IN ACCESS EXCLUSIVE MODE")
+            # Before the read itself runs into its time limit.
+            assert await within(client.push(fresh_queue, "a"), 8.0) == [("buffered", "")]
+            holder.rollback()
+    finally:
+        await client.broker.switches.throw({"maintenance": False})
+    await emptied(client)
+    assert await stored(client, fresh_queue) == ["a"]
+
+
 async def test_a_streams_sink_waits_for_its_partition_to_leave_the_spool_and_then_gives_up(
     client, fresh_queue
 ):
